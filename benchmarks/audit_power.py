@@ -218,11 +218,11 @@ BUGS = (
     ),
     bug(
         "a device opening a second masking session",
-        ("client.policy:admit", " or plan.is_masked:", ":"),
+        ("client.policy:check", " and plan.is_masked:", " and False:"),
     ),
     bug(
         "a device clipping to a second threshold",
-        ("client.policy:admit", "memory.requests[key] != fingerprint or ", ""),
+        ("client.policy:_is_known", "known != fingerprint:", "False:"),
     ),
     bug(
         "a masked sum read before its noise",

@@ -9,12 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.client.app import mount
+    from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
     from fedhist.client.policy import Policy
+    from fedhist.client.virtual_nodes import is_virtual, partition_loader
 
-__all__ = ["Policy", "mount"]
+__all__ = [
+    "Policy",
+    "is_virtual",
+    "mount",
+    "node_identity",
+    "node_memory",
+    "node_policy",
+    "node_population",
+    "partition_loader",
+]
 
-_HOME_OF = {"mount": "app", "Policy": "policy"}
+_HOME_OF = {
+    "mount": "app",
+    "node_identity": "app",
+    "node_memory": "app",
+    "node_policy": "app",
+    "node_population": "app",
+    "Policy": "policy",
+    "is_virtual": "virtual_nodes",
+    "partition_loader": "virtual_nodes",
+}
 
 
 def __getattr__(name: str) -> object:

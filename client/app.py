@@ -4,32 +4,35 @@
 
     flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
-`mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users.
+`mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users: a data
+frame, a matrix, a path or a population.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
-from fedhist.client.masked_device import begin, participant_vector, proceed, resume
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
-from fedhist.client.policy import Memory, Policy, admit, answered, request_key
-from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
-from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.client.node_log import line_of, outcome_of
+from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
+from fedhist.client.populations import Label
+from fedhist.display.log_lines import TIMED, log_shown
+from fedhist.protocol.errors import DecodeError, InvalidInput, Refused, UnusableMemory
+from fedhist.protocol.histograms import Integers, Labels, Population, labels_of
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import origin_of
-from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
@@ -47,14 +50,21 @@ from fedhist.protocol.wire.envelope import (
     items_digest,
 )
 
+if TYPE_CHECKING:
+    from fedhist.protocol.masking.device_states import DeviceState, Prepared
+    from fedhist.protocol.masking.keys import Identity
+
 log = logging.getLogger("fedhist")
-Load = Callable[[Context], Population]
+Load = Callable[[Context], Any]
+"""Returns a node's users, as whatever `fedhist.histogram` takes for data."""
 
 
 def mount(
     app: ClientApp,
     load: Load,
     *,
+    columns: Columns = USUAL_COLUMNS,
+    items: Sequence[Label] | Callable[[Context], Labels | None] | None = None,
     policy: Policy | Callable[[Context], Policy] = Policy(),  # noqa: B008 - frozen
     source: Callable[[Context], Source] = lambda context: SystemSource(),
     memory: Callable[[Context], Path | None] = lambda context: None,
@@ -66,18 +76,36 @@ def mount(
 
     Args:
         app: your ClientApp; its other handlers stay as they are.
-        load: the node's users. Called once for each round, after the request was admitted.
+        load: the node's users: a data frame of pandas, polars or pyarrow, anything with an Arrow stream, a
+            `datasets.Dataset`, a scipy matrix of users by items, a path or a population. Called once for each round,
+            after the request was checked and before it is charged: what it raises costs nothing. It must not depend on
+            what the server sends. Rows that break a rule are left out and counted in the node's log.
+        columns: of such a table or frame, those of the user, the item and the count, and bins for numbers.
+        items: the public list of a closed domain, the same everywhere, or a function of the node's Context that returns
+            it, for a `load` that knows it as well. Requests for another list are refused before data is read. Bins are
+            such a list themselves, and a population has its own.
         policy: what the node refuses, or a function of its Context that returns it.
         source: where the node's draws come from. Anything but the default is for simulations.
         memory: a file in which the node remembers what it was asked, what that cost, and its masking sessions. A limit
             on cost and masked rounds need one. With None, the rest is kept in the node's Context, for one Flower run.
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
-        simulated: True for a virtual node, whose users are not real and which needs no memory file.
+        simulated: True for a virtual node, whose users are not real and which needs no memory file: `is_virtual`. No
+            node is taken for one by default: people start real nodes with a partition-id, too.
         plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
             or other code of the same name, is refused.
     """
-    node = _Node(load, policy, source, memory, identity, simulated, plugins)
+    listed = items if callable(items) else None if items is None else tuple(items)
+
+    def users(context: Context) -> Population:
+        from fedhist.client.files.node_data import node_users
+
+        return node_users(load(context), columns=columns, items=None if callable(listed) else listed)
+
+    def public(context: Context) -> Labels | None:
+        return listed(context) if callable(listed) else listed
+
+    node = _Node(users, policy, source, memory, identity, simulated, plugins, public)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))
     for stage in MASKED_STAGES:
@@ -95,16 +123,8 @@ class _InContext:
     context: Context
     virtual: bool
 
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        records = self.context.state.config_records
-        memory = admit(policy, recall(self.context), envelope)
-        secret = records[RECORD].get("secret") if RECORD in records else None
-        if not (isinstance(secret, bytes) and len(secret) == SECRET_BYTES):
-            secret = new_secret()
-        records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
-        return secret
-
-    def given(self, envelope: Envelope) -> bytes | None:
+    def given(self, policy: Policy, envelope: Envelope) -> bytes | None:
+        check(policy, recall(self.context), envelope)
         if self.virtual or request_key(envelope) not in recall(self.context).answers:
             return None
         kept = self.context.state.config_records.get(ANSWER)
@@ -113,14 +133,33 @@ class _InContext:
             raise Refused(Refusal.SECOND_REQUEST)
         return answer
 
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        records = self.context.state.config_records
-        records[RECORD]["memory"] = answered(recall(self.context), envelope, answer).to_text()
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        return self._remember(admit(policy, recall(self.context), envelope))
+
+    def note(self, envelope: Envelope, answer: bytes) -> bytes:
+        self._remember(answered(recall(self.context), envelope, answer))
         if not self.virtual:
+            records = self.context.state.config_records
             kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
             records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
+        return answer
 
-    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
+    def begin(self, policy: Policy, envelope: Envelope) -> None:
+        self._remember(begin(policy, recall(self.context), envelope))
+
+    def charge(self, policy: Policy, envelope: Envelope) -> None:
+        self._remember(charge(policy, recall(self.context), envelope))
+
+    def _remember(self, memory: Memory) -> bytes:
+        """Keep the memory; the node's secret, made when it is first needed."""
+        records = self.context.state.config_records
+        secret = records[RECORD].get("secret") if RECORD in records else None
+        if not (isinstance(secret, bytes) and len(secret) == SECRET_BYTES):
+            secret = new_secret()
+        records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
+        return secret
+
+    def take(self, run: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
         record = self.context.state.config_records.get(MASKING)
         state = None if record is None else record.get("state")
         if not isinstance(state, bytes):
@@ -140,13 +179,14 @@ _Memory = MemoryFile | _InContext
 class _Node:
     """What `mount` was given."""
 
-    load: Load
+    load: Callable[[Context], Population]
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
     identity: Callable[[Context], Identity | None]
     simulated: Callable[[Context], bool]
     plugins: Callable[[Context], None]
+    items: Callable[[Context], Labels | None]
 
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
@@ -157,29 +197,49 @@ class _Node:
         """Whether what this node remembers survives, or nothing real is at stake."""
         return self.memory(context) is not None or self.simulated(context)
 
-    def standing(self, context: Context, *, signed: bool) -> tuple[Policy, Identity | None]:
-        """The node's policy, and its identity where the round is signed or the policy asks for one."""
+    def limits(self, context: Context) -> Policy:
+        """The node's policy as it was given."""
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
         if policy.is_limited and not self.has_safe_memory(context):
             raise InvalidInput(
                 "the node limits what runs may cost and has no file in which to remember the cost",
                 allowed="max-epsilon and max-delta together with a memory-path",
-                advice="add a memory-path to the node's configuration, or memory= to mount",
+                advice="add a memory-path to the node's configuration, or memory= to mount; in simulations, simulated=",
             )
+        return policy
+
+    def standing(self, context: Context, *, signed: bool) -> tuple[Policy, Identity | None]:
+        """The node's policy, and its identity where the round is signed or the policy asks for one."""
+        policy = self.limits(context)
         identity = self.identity(context) if signed or policy.minimum_masking is None else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
+    def check_items(self, envelope: Envelope, context: Context) -> None:
+        """Refuse a request about other items than those of the node's public list, if it has one."""
+        items = None if envelope.request.plan.items is None else self.items(context)
+        if items is not None and items_digest(items) != envelope.items_digest:
+            raise _other_items(envelope, len(items))
+
     def population(self, envelope: Envelope, context: Context) -> Population:
-        """The node's users, if its items are those of the request."""
+        """The node's users, if its items are those of the request. Reading does not depend on the request."""
         population = self.load(context)
-        if envelope.request.plan.items is None or labels_of(population) is None:
+        if envelope.request.plan.items is None:
             return population
+        if envelope.request.plan.items != population.domain_size:
+            raise _other_items(envelope, population.domain_size)
         # Two nodes that number the items each in their own way would add apples to pears. Items that were read off the
         # data are never those of the request: an answer would show that a guess at them was right.
-        from_data = origin_of(population).tells("closed")
-        if from_data or items_digest(labels_of(population)) != envelope.items_digest:
-            raise Refused(Refusal.OTHER_ITEMS)
+        labels, from_data = labels_of(population), origin_of(population).tells("closed")
+        if labels is not None and (from_data or items_digest(labels) != envelope.items_digest):
+            raise _other_items(envelope, population.domain_size, from_data=from_data)
         return population
+
+
+def _other_items(envelope: Envelope, number: int, *, from_data: bool = False) -> Refused:
+    what = f"the node has {number} items and the plan {envelope.request.plan.items}"
+    if from_data:
+        what = "the node has no public list and took the items from its data"
+    return Refused(Refusal.OTHER_ITEMS, local=what)
 
 
 @dataclass(frozen=True)
@@ -190,17 +250,19 @@ class _Answering(ABC):
 
     def __call__(self, message: Message, context: Context) -> Message:
         envelope = None
-        try:
-            self.node.plugins(context)
-            envelope = _envelope_in(message)
-            data = self.answer(envelope, message, context)
-        except Refused as refusal:
-            return _reply_to(message, envelope, Status.REFUSED, refusal.reason)
-        except Exception as error:
-            if isinstance(error, InvalidInput):
-                # The node's own files: its operator must know, and the server learns no more than the kind.
-                log.error("%s", error)
-            return _reply_to(message, envelope, Status.FAILED, type(error).__name__)
+        with log_shown(TIMED):
+            try:
+                self.node.plugins(context)
+                envelope = _envelope_in(message)
+                data = self.answer(envelope, message, context)
+            except Exception as error:
+                status, reason = outcome_of(error)
+                asked = message.metadata.message_type.removeprefix("query.")
+                line = line_of(
+                    error, envelope, asked=asked, flower_run=context.run_id, config=context.node_config
+                )
+                log.error("%s", line)
+                return _reply_to(message, envelope, status, reason)
         return _reply_to(message, envelope, Status.ANSWER, data=data)
 
     @abstractmethod
@@ -222,16 +284,16 @@ class _Handler(_Answering):
             raise Refused(Refusal.NOT_MASKED)
         policy, _ = self.node.standing(context, signed=False)
         memory = self.node.memory_of(context)
-        secret = memory.admit(policy, envelope)
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
-        answer = memory.given(envelope)
+        answer = memory.given(policy, envelope)
         if answer is None:
-            population, source = self.node.population(envelope, context), self.node.source(context)
-            # A node without users keeps that as its answer, too.
-            answer = (
-                clear_answer(envelope, population, secret=secret, source=source) if population.users else b""
-            )
-            memory.note(envelope, answer)
+            population = self.node.population(envelope, context)
+            # A node without users keeps that as its answer, too, and nothing is charged for it.
+            answer = b""
+            if population.users:
+                secret, source = memory.admit(policy, envelope), self.node.source(context)
+                answer = clear_answer(envelope, population, secret=secret, source=source)
+            answer = memory.note(envelope, answer)
         if not answer:
             raise Refused(Refusal.NO_USERS)
         return answer
@@ -243,59 +305,76 @@ class _MaskedHandler(_Answering):
 
     Keys, masks and noise are the operating system's, never drawn from the node's lasting secret: somebody who reads
     that one day must not be able to take old masks off.
+
+    A round is admitted in its first step: when keys are asked for or, where the node advertised them with its last
+    answer in the round before, when it is shown the others' keys. Either way once for each run and round, so there is
+    one session in a round whatever is asked in which order.
+
+    What masks is loaded here alone: a node starts a process for every message, and most have no masks.
     """
 
     stage: str
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        from fedhist.client.masked_device import begin as begin_session
+        from fedhist.client.masked_device import join, proceed, resume
+        from fedhist.protocol.masking.device_states import Prepared
+        from fedhist.protocol.masking.masked_vector import next_session, terms_of
+
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
         if not self.node.has_safe_memory(context):
-            log.error(
-                "a masked round was refused: the node has no file in which a masking session would survive; add a "
-                "memory-path to its configuration, or memory= to mount."
-            )
-            raise Refused(Refusal.NO_MEMORY)
+            advice = "add a memory-path to the node's configuration, or memory= to mount"
+            raise Refused(Refusal.NO_MEMORY, local=advice)
         memory = self.node.memory_of(context)
         source = self.node.source(context).fork(
             "masking", context.node_id, envelope.request.round.value, self.stage
         )
         if self.stage == MASKED_STAGES[0]:
-            state, answer = self._begin(envelope, context, memory, source)
+            me, identity, fewest = self._admitted(envelope, context, memory)
+            state, answer = begin_session(envelope, me=me, source=source, identity=identity, fewest=fewest)
+            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + answer
         else:
-            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
-            # late or sent again, does not end the session of this one.
-            session = memory.take(envelope.run, partial(resume, envelope))
             sent = message.content.config_records[RECORD].get(MASKING)
             if not isinstance(sent, bytes):
                 raise Refused(Refusal.MALFORMED)
-            vector = partial(self._vector, envelope, context)
-            state, answer = proceed(session, sent, vector=vector, source=source)
+            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
+            # late or sent again, does not end the session of this one.
+            session = memory.take(envelope.run, partial(resume, terms_of(envelope)))
+            if isinstance(session, Prepared):
+                me, identity, fewest = self._admitted(envelope, context, memory)
+                session = join(envelope, session, me=me, identity=identity, fewest=fewest)
+            vector = partial(self._vector, envelope, context, memory)
+            following = next_session(envelope)
+            state, answer = proceed(session, sent, vector=vector, source=source, following=following)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer
 
-    def _begin(
-        self, envelope: Envelope, context: Context, memory: _Memory, source: Source
-    ) -> tuple[bytes, bytes]:
+    def _admitted(
+        self, envelope: Envelope, context: Context, memory: _Memory
+    ) -> tuple[int, Identity | None, int]:
+        """The participant's number, its identity in a signed round, and its floor. Raises Refused, or charges."""
+        from fedhist.protocol.masking.identities import participant_number
+
         signed = envelope.request.plan.masks.signed
         policy, identity = self.node.standing(context, signed=signed)
         if signed and identity is None:
-            log.error(
-                "a round with signed masks was refused: the node has no identity; add an identity-path and a "
-                "directory-path to its configuration, or identity= to mount."
-            )
-            raise Refused(Refusal.NO_IDENTITY)
-        memory.admit(policy, envelope)
+            advice = "add an identity-path and a directory-path to its configuration, or identity= to mount"
+            raise Refused(Refusal.NO_IDENTITY, local=advice)
+        self.node.check_items(envelope, context)
+        memory.begin(policy, envelope)
         if not signed:
             identity = None
         me = context.node_id if identity is None else participant_number(identity.public)
-        state, advertisement = begin(envelope, me=me, source=source, identity=identity, fewest=policy.fewest)
-        return state, me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+        return me, identity, policy.fewest
 
-    def _vector(self, envelope: Envelope, context: Context) -> Integers:
+    def _vector(self, envelope: Envelope, context: Context, memory: _Memory) -> Integers:
+        from fedhist.client.masked_device import participant_vector
+
         population, source = self.node.population(envelope, context), self.node.source(context)
+        memory.charge(self.node.limits(context), envelope)
         # Virtual nodes draw from one seed: their number in the simulation keeps their shares of noise apart.
         number = int(context.node_config.get("partition-id", context.node_id))
         own = source.fork("masking", envelope.request.round.value, "noise", number)
@@ -308,16 +387,20 @@ def recall(context: Context) -> Memory:
         return Memory()
     text = context.state.config_records[RECORD].get("memory")
     if not isinstance(text, str):
-        raise DecodeError("the device's memory is damaged")
-    return Memory.from_text(text)
+        raise _damaged()
+    try:
+        return Memory.from_text(text)
+    except DecodeError:
+        raise _damaged() from None
+
+
+def _damaged() -> UnusableMemory:
+    return UnusableMemory("the node's memory in Flower's state is damaged", allowed="what fedhist wrote")
 
 
 def _envelope_in(message: Message) -> Envelope:
     try:
         return Envelope.from_fields(message.content.config_records[RECORD])
-    except Refused as refused:
-        log.error("a request was refused: %s", refused.__cause__)
-        raise
     except (DecodeError, KeyError):
         raise Refused(Refusal.MALFORMED) from None
 
@@ -336,8 +419,14 @@ def _reply_to(
 
 
 def node_population(context: Context) -> Population:
-    """The users in the node's own file. The server has no say in which file is read."""
+    """The users in the node's own file or database. The server has no say in what is read."""
     return read_node_config(context.node_config).population()
+
+
+def node_items(context: Context) -> Labels | None:
+    """The public list that the node's own configuration names as `items-path`."""
+    path = read_node_config(context.node_config).items_path
+    return None if path is None else read_items(path)
 
 
 def node_policy(context: Context) -> Policy:
@@ -368,4 +457,5 @@ app = mount(
     memory=node_memory,
     identity=node_identity,
     plugins=node_plugins,
+    items=node_items,
 )

@@ -9,11 +9,12 @@ import numpy as np
 from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
+from fedhist.protocol.masking.device_session import advance, agree, given_up, prepare, start
+from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import Envelope, Refusal
@@ -62,15 +63,32 @@ def begin(
     return save(state), message
 
 
-def resume(envelope: Envelope, state: bytes) -> DeviceState:
-    """The session that this request continues; Refused if the state is of another one, or damaged."""
+def resume(terms: MaskingTerms, state: bytes) -> DeviceState | Prepared:
+    """The session under these terms; Refused if the state is of another one, or damaged.
+
+    Keys that were advertised for this session ahead are a `Prepared`. The request must be admitted before it goes on,
+    as it would be before keys are made.
+    """
     try:
         session = restore(state)
     except DecodeError:
         raise Refused(Refusal.NO_SESSION) from None
-    if session.terms != terms_of(envelope):
+    same = session.session == terms.session if isinstance(session, Prepared) else session.terms == terms
+    if not same:
         raise Refused(Refusal.NO_SESSION)
     return session
+
+
+def join(
+    envelope: Envelope, prepared: Prepared, *, me: int, identity: Identity | None = None, fewest: int = 0
+) -> DeviceState:
+    """The session of keys that were advertised before its request came; the rest is as in `begin`.
+
+    Refused if they were advertised under another number: the participant's identity has changed since.
+    """
+    if prepared.me != me:
+        raise Refused(Refusal.NO_SESSION)
+    return agree(prepared, terms_of(envelope), identity=identity, fewest=fewest)
 
 
 def proceed(
@@ -79,15 +97,28 @@ def proceed(
     *,
     vector: Callable[[], Integers],
     source: Source,
+    following: bytes | None = None,
 ) -> tuple[bytes, bytes]:
     """The next state and the answer. An empty answer means that the device gave up, for good.
 
+    The answer that ends a round before the run's last one begins with an advertisement of fresh keys for the next: the
+    state is then that of the next round's session.
+
     Args:
-        session: what `resume` found; not to be used again.
+        session: what `resume` or `join` found; not to be used again.
         message: the server's.
-        vector: called when the vector is due, and not before: data is not looked at for a session that fails.
+        vector: called when the vector is due, and not before: data is not looked at for a session that the device
+            gives up.
         source: for what the step draws.
+        following: the session of the run's next round, `next_session`; None if there is none.
     """
-    values = vector() if isinstance(session, Checked) else None
+    values = None
+    if isinstance(session, Checked):
+        if (end := given_up(session, message)) is not None:
+            return save(end), b""
+        values = vector()
     after, answer = advance(session, message, source=source, vector=values)
+    if isinstance(session, Masked) and isinstance(after, Finished) and following is not None:
+        prepared, advertisement = prepare(following, session.me, source=source, identity=session.identity)
+        return save(prepared), advertisement + answer
     return save(after), b"" if isinstance(after, Aborted) else answer

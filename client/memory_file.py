@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit, answered, request_key
-from fedhist.protocol.errors import InvalidFile, Refused
+from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
+from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
@@ -32,6 +32,7 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
+    "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
 }
 _FORGET = (
     "DELETE FROM session WHERE kept < julianday('now') - 1",
@@ -52,10 +53,19 @@ class MemoryFile:
 
     path: Path
 
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        """Admit a request in view of what the device remembers; raises Refused like `policy.admit`.
+    def given(self, policy: Policy, envelope: Envelope) -> bytes | None:
+        """The answer that was given to a request without masks; None if there was none. Nothing is charged.
 
-        A file that is missing or empty is made. One that holds anything else is an error: never a fresh start.
+        Raises Refused like `policy.check`, and if the answer is no longer kept. A file that is missing or empty is
+        made. One that holds anything else is an error: never a fresh start.
+        """
+        with _transaction(self.path) as database:
+            memory = _read(database, self.path)
+            check(policy, memory, envelope)
+            return _given(database, memory, envelope)
+
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        """Charge a request without masks, before data is used to answer it; raises Refused like `policy.admit`.
 
         Returns:
             The device's secret, for what it draws to answer.
@@ -64,25 +74,35 @@ class MemoryFile:
             _write(database, admit(policy, _read(database, self.path), envelope))
             return _secret(database, self.path)
 
-    def given(self, envelope: Envelope) -> bytes | None:
-        """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
+    def note(self, envelope: Envelope, answer: bytes) -> bytes:
+        """Remember the answer. Returns the one to send: of two processes that answer at once the first one's."""
         with _transaction(self.path) as database:
             memory = _read(database, self.path)
-            if request_key(envelope) not in memory.answers:
-                return None
-            row = database.execute(
-                "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)
-            ).fetchone()
-            if row is None or not isinstance(row[0], bytes):
-                raise Refused(Refusal.SECOND_REQUEST)
-            answered(memory, envelope, row[0])
-            return row[0]
+            first = _given(database, memory, envelope)
+            if first is None:
+                _write(database, answered(memory, envelope, answer))
+                _put(database, "answer", request_key(envelope), answer, most=MAX_ANSWERS)
+            return answer if first is None else first
 
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        """Remember the answer to an admitted request; raises Refused like `policy.answered`."""
+    def begin(self, policy: Policy, envelope: Envelope) -> None:
+        """Note that a masking session begins, once for each run and round; raises Refused like `policy.begin`."""
         with _transaction(self.path) as database:
-            _write(database, answered(_read(database, self.path), envelope, answer))
-            _put(database, "answer", request_key(envelope), answer, most=MAX_ANSWERS)
+            _write(database, begin(policy, _read(database, self.path), envelope))
+
+    def charge(self, policy: Policy, envelope: Envelope) -> None:
+        """Charge a masked round, before data is used for its vector; raises Refused like `policy.charge`."""
+        with _transaction(self.path) as database:
+            _write(database, charge(policy, _read(database, self.path), envelope))
+
+    def begin_sum(self, name: str, *, most: int | None) -> None:
+        """Note a masked sum of an app's messages; Refused if it was noted before, or if `most` sums were already."""
+        with _transaction(self.path) as database:
+            if database.execute("SELECT 1 FROM sums WHERE name = ?", (name,)).fetchone():
+                raise Refused(Refusal.SECOND_REQUEST)
+            (count,) = database.execute("SELECT count(*) FROM sums").fetchone()
+            if most is not None and count >= most:
+                raise Refused(Refusal.OVER_BUDGET)
+            database.execute("INSERT INTO sums (name) VALUES (?)", (name,))
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other of the same run."""
@@ -112,7 +132,7 @@ class MemoryFile:
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)) as database:
                 return Memory() if _is_blank(database, self.path) else _read(database, self.path)
         except sqlite3.Error as problem:
-            raise InvalidFile(
+            raise UnusableMemory(
                 f"the device's memory {self.path} can't be read: {problem}",
                 allowed="a memory that fedhist wrote",
             ) from problem
@@ -138,7 +158,7 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
             database.execute("COMMIT")
     except (sqlite3.Error, OSError, UnicodeDecodeError) as problem:
         # The last when a damaged schema is no text.
-        raise InvalidFile(
+        raise UnusableMemory(
             f"the device's memory {path} can't be used: {problem}",
             allowed="a memory that fedhist wrote, or a path where nothing lies yet, on a disk with room that may "
             "be written",
@@ -167,7 +187,7 @@ def _is_blank(database: sqlite3.Connection, path: Path) -> bool:
     if mark == 0 and not _tables(database):
         return True
     if mark != _APPLICATION_ID:
-        raise InvalidFile(f"{path} is not a device's memory", allowed="a memory that fedhist wrote")
+        raise UnusableMemory(f"{path} is not a device's memory", allowed="a memory that fedhist wrote")
     return False
 
 
@@ -178,8 +198,24 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 def _read(database: sqlite3.Connection, path: Path) -> Memory:
     row = database.execute("SELECT text FROM memory").fetchone()
     if row is None:
-        raise InvalidFile(f"the device's memory {path} is empty", allowed="a memory that fedhist wrote")
-    return Memory.from_text(row[0])
+        raise UnusableMemory(f"the device's memory {path} is empty", allowed="a memory that fedhist wrote")
+    try:
+        return Memory.from_text(row[0])
+    except DecodeError:
+        raise UnusableMemory(
+            f"the device's memory {path} is damaged", allowed="a memory that fedhist wrote"
+        ) from None
+
+
+def _given(database: sqlite3.Connection, memory: Memory, envelope: Envelope) -> bytes | None:
+    """The noted answer to this request, if there is one; Refused if it was to another request, or is no longer kept."""
+    if request_key(envelope) not in memory.answers:
+        return None
+    row = database.execute("SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)).fetchone()
+    if row is None or not isinstance(row[0], bytes):
+        raise Refused(Refusal.SECOND_REQUEST)
+    answered(memory, envelope, row[0])
+    return row[0]
 
 
 def _write(database: sqlite3.Connection, memory: Memory) -> None:
@@ -213,7 +249,7 @@ def _secret(database: sqlite3.Connection, path: Path) -> bytes:
         database.execute("INSERT INTO secret (only, bytes) VALUES (1, ?)", (secret,))
         return secret
     if not (isinstance(row[0], bytes) and len(row[0]) == SECRET_BYTES):
-        raise InvalidFile(
+        raise UnusableMemory(
             f"the secret in the device's memory {path} is damaged", allowed="a memory that fedhist wrote"
         )
     return row[0]

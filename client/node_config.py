@@ -7,25 +7,26 @@ docs/deployment.md has the same table; a test compares the two.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedhist.client.files.records import read_node_population
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
+from fedhist.client.files.database import EXAMPLE, Database
+from fedhist.client.files.item_choice import NORMALISATIONS
+from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS
 
-log = logging.getLogger("fedhist")
+if TYPE_CHECKING:
+    from fedhist.protocol.masking.keys import Identity
 
 
 class Kind(StrEnum):
@@ -36,6 +37,10 @@ class Kind(StrEnum):
     NUMBER = "number"
     WHOLE = "whole number"
     SWITCH = "true or false"
+    TEXT = "text"
+    ADDRESS = "address"
+    EDGES = "edges with commas between them, or START:STOP:STEP"
+    SPELLING = " or ".join(NORMALISATIONS)
     MASKING = f"{', '.join(MASKINGS[:-1])} or {MASKINGS[-1]}"
 
 
@@ -53,8 +58,42 @@ class Key:
         return self.name.replace("-", "_")
 
 
+SOURCE_KEYS = ("data-path", "db-url")
+"""What says where a node's users are."""
+
 FILE_KEYS = (
-    Key("data-path", Kind.PATH, "the node's users: a file that `fedhist run --data` reads"),
+    Key(
+        "data-path", Kind.PATH, "the node's users: a file, folder or pattern that `fedhist run --data` reads"
+    ),
+    Key(
+        "db-url",
+        Kind.ADDRESS,
+        "in place of `data-path`, the address of a database; `${NAME}` is from the environment",
+    ),
+    Key("query", Kind.TEXT, "what the node asks its database; the rows are its users' observations"),
+    Key("user-column", Kind.TEXT, "the column of the user; left out: `user`, in any case"),
+    Key("item-column", Kind.TEXT, "the column of the item; left out: `item`, in any case"),
+    Key(
+        "count-column",
+        Kind.TEXT,
+        "how many observations a row stands for; left out: `count`, or one a row without it",
+    ),
+    Key(
+        "separator",
+        Kind.TEXT,
+        "what stands between the fields of a text file; left out: a comma, a tab in .tsv files",
+    ),
+    Key(
+        "bins",
+        Kind.EDGES,
+        "count the items, numbers, in bins between these public edges, the same on every node",
+    ),
+    Key("normalise", Kind.SPELLING, "write the names of items alike, as `--normalise` does"),
+    Key(
+        "memory",
+        Kind.TEXT,
+        "how much memory reading may use, such as 1GB; left out: half of what is available",
+    ),
     Key("items-path", Kind.PATH, "the public list of a closed domain's items, the same on every node"),
     Key(
         "memory-path",
@@ -94,6 +133,15 @@ class NodeSettings:
     """A node's configuration, read and checked: its files, and its policy."""
 
     data_path: Path | None = None
+    db_url: str | None = field(default=None, repr=False)
+    query: str | None = field(default=None, repr=False)
+    user_column: str = USUAL_COLUMNS.user
+    item_column: str = USUAL_COLUMNS.item
+    count_column: str | None = None
+    separator: str | None = None
+    bins: Collection[float] | None = None
+    normalise: str | None = None
+    memory: str | None = None
     items_path: Path | None = None
     memory_path: Path | None = None
     identity_path: Path | None = None
@@ -108,37 +156,66 @@ class NodeSettings:
                 allowed="both, or neither",
                 advice="signed masking needs the node's key and the list of all public keys",
             )
-
-    def population(self) -> SparsePopulation:
-        """The users in the file at `data-path`, over the items in `items-path` if the domain is closed."""
-        if self.data_path is None:
-            raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
-        items = None if self.items_path is None else read_items(self.items_path)
-        population, left_out = read_node_population(self.data_path, items=items)
-        if left_out:
-            log.warning(
-                "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number, and "
-                "a user's counts may add up to at most %d.",
-                left_out,
-                self.data_path,
-                MAX_USER_TOTAL,
+        if (self.db_url is None) != (self.query is None):
+            raise InvalidInput(
+                "the node's configuration has only one of db-url and query",
+                allowed="both, or neither",
+                advice="a database needs its address and what to ask it",
             )
-        return population
+        if self.db_url is not None and self.data_path is not None:
+            raise InvalidInput(
+                "the node's configuration has both a data-path and a db-url",
+                allowed="one of the two",
+                advice="leave one out",
+            )
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that hold the user, the item and the count, and the bins."""
+        return Columns(self.user_column, self.item_column, self.count_column, self.separator, self.bins)
+
+    def population(self) -> Population:
+        """The users in the node's file or database; over a closed domain, over the list in `items-path` or the bins."""
+        data: Path | Database | None = self.data_path
+        if self.db_url is not None and self.query is not None:
+            data = Database(self.db_url, self.query)
+        if data is None:
+            raise InvalidInput(
+                "the node has no data", allowed="a data-path, or a db-url and a query, in its --node-config"
+            )
+        from fedhist.client.files.node_data import node_users
+
+        spare_loaded_modules()
+        return node_users(
+            data,
+            columns=self.columns,
+            items=None if self.items_path is None else read_items(self.items_path),
+            rename=None if self.normalise is None else NORMALISATIONS[self.normalise],
+            memory=self.memory,
+        )
 
     def identity(self) -> Identity | None:
         """For signed masking, the key in `identity-path` and the keys in `directory-path`; None without them."""
         key, directory = self.identity_path, self.directory_path
         if key is None or directory is None:
             return None
+        from fedhist.protocol.masking.identities import parse_identity
+
         return parse_identity(
             _key_file(key), _key_file(directory), key_name=str(key), directory_name=str(directory)
         )
 
 
-def read_node_config(config: Mapping[str, object]) -> NodeSettings:
-    """The settings in a node's configuration. An unknown key or a value of the wrong type is an error."""
+def read_node_config(config: Mapping[str, object], *, besides: Collection[str] = ()) -> NodeSettings:
+    """The settings in a node's configuration. An unknown key or a value of the wrong type is an error.
+
+    Args:
+        config: the `node_config` of a Context.
+        besides: keys that an app of your own has there for itself.
+    """
     for name in config:
-        _check_name(name)
+        if name not in besides:
+            _check_name(name)
     given: dict[str, Any] = {
         key.field: _converted(key, config[key.name]) for key in KEYS if key.name in config
     }
@@ -147,9 +224,13 @@ def read_node_config(config: Mapping[str, object]) -> NodeSettings:
 
 
 def _key_file(path: Path) -> bytes:
+    from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES
+
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise MissingFile(f"there is no file {path}", allowed="a file of keys") from None
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 
@@ -167,22 +248,36 @@ def _check_name(name: str) -> None:
 
 
 def _converted(key: Key, value: object) -> object:
+    is_text = isinstance(value, str) and value != ""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    match key.kind:
-        case Kind.PATH if isinstance(value, str) and value:
+    as_it_is = {
+        Kind.TEXT: is_text,
+        Kind.ADDRESS: is_text,
+        Kind.WHOLE: is_whole,
+        Kind.SWITCH: isinstance(value, bool),
+        Kind.SPELLING: value in tuple(NORMALISATIONS),
+        Kind.MASKING: value in MASKINGS,
+    }
+    if as_it_is.get(key.kind):
+        return value
+    if key.kind is Kind.PATH and "://" in str(value):
+        # Not shown: there may be a password in it.
+        raise InvalidInput(
+            f"{key.name} in the node's configuration is an address",
+            allowed=_EXAMPLES[Kind.PATH],
+            advice="the address of a database is a db-url",
+        )
+    match key.kind, value:
+        case Kind.PATH, str() if is_text:
             return Path(value)
-        case Kind.PATHS if isinstance(value, str) and all(value.split(":")):
+        case Kind.PATHS, str() if all(value.split(":")):
             return tuple(value.split(":"))
-        case Kind.NUMBER if is_whole or isinstance(value, float):
-            return float(value)  # type: ignore[arg-type] # a number, as the line above says
-        case Kind.WHOLE if is_whole:
-            return value
-        case Kind.SWITCH if isinstance(value, bool):
-            return value
-        case Kind.MASKING if value in MASKINGS:
-            return value
+        case Kind.EDGES, str():
+            return edges_of(value, name=key.name)
+        case Kind.NUMBER, int() | float() if is_whole or isinstance(value, float):
+            return float(value)
     raise InvalidInput(
-        f"{key.name} in the node's configuration is {value!r}",
+        f"{key.name} in the node's configuration is {'no text' if key.kind is Kind.ADDRESS else repr(value)}",
         allowed=_EXAMPLES[key.kind],
         advice=f"it is {key.help}".replace("`", ""),
     )
@@ -191,6 +286,10 @@ def _converted(key: Key, value: object) -> object:
 _EXAMPLES = {
     Kind.PATH: 'a path in quotes, as in "/data/visits.csv"',
     Kind.PATHS: 'paths in quotes, as in "mine.py:others.py"',
+    Kind.TEXT: 'a text in quotes, as in "customer"',
+    Kind.ADDRESS: f'an address in quotes, as in "{EXAMPLE}"',
+    Kind.EDGES: 'edges in quotes, as in "0,10,20,inf" or "0:100:10"',
+    Kind.SPELLING: ", ".join(f'"{name}"' for name in NORMALISATIONS),
     Kind.NUMBER: "a number, as in 2.0",
     Kind.WHOLE: "a whole number, as in 100",
     Kind.SWITCH: "true or false",

@@ -100,16 +100,18 @@ class Memory:
     """What the device was asked before, and what that may have cost.
 
     Args:
-        spent: the cost of all rounds that were admitted.
+        spent: the cost of all rounds that were charged.
         plans: the plan's digest of each run.
-        requests: the fingerprint of the request of each run and round.
+        requests: the fingerprint of the request of each run and round that was begun, or charged, or answered.
         answers: the digest of the answer to each, where one may have left the device in the clear.
+        charged: those of the requests that were charged.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
     plans: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
+    charged: frozenset[str] = frozenset()
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
@@ -118,6 +120,7 @@ class Memory:
             "plans": dict(self.plans),
             "requests": dict(self.requests),
             "answers": dict(self.answers),
+            "charged": sorted(self.charged),
         }
         return json.dumps({**document, "digest": _digest(document)})
 
@@ -135,55 +138,123 @@ class Memory:
                 requests=dict(document["requests"]),
                 # An older version answered without a note of what, and drew anew each time: none of it is repeated.
                 answers=dict(document.get("answers", dict.fromkeys(document["requests"], ""))),
+                # An older version charged every request when it was asked.
+                charged=frozenset(document.get("charged", document["requests"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
 
 
-def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
-    """The memory after this request was admitted; raises Refused if the policy or the memory forbid it.
+def check(policy: Policy, memory: Memory, envelope: Envelope) -> None:
+    """Raise Refused for a request that the device declines, without a look at its data. Nothing is noted or charged.
 
-    | asked before in this run          | now                                                 |
-    |-----------------------------------|-----------------------------------------------------|
-    | nothing                           | admitted if the whole rest of the plan fits          |
-    | the same round, the same request  | admitted again and not charged again: a lost message |
-    | the same, and the plan is masked  | refused: one masking session a round, or noise could be averaged away |
-    | the same round, another request   | refused                                             |
-    | another plan                      | refused                                             |
+    When a device charges a round (rows: what it remembers of the round; columns: what it is asked to do). Reading comes
+    before the charge, because it does not depend on the request: what fails there costs nothing. Data and request meet
+    after the charge, so that whatever happens then, also a crash, is paid for.
+
+    | remembered | without masks: read, `admit`, compute, note | masks, first message: `begin` | masks, the vector is due: read, `charge`, compute |
+    |---|---|---|---|
+    | nothing | charged, if the whole rest of the plan fits | noted, if it fits; not charged | refused |
+    | the same request, not charged | charged, if it fits | refused: one session a round | charged, if it fits |
+    | the same request, charged | not charged again: a lost message gets the same answer | refused | refused: noise could be averaged away |
+    | another request of this round | refused | refused | refused |
+    | another plan in this run | refused | refused | refused |
+
+    So a masking session that ends before its vector is due costs nothing: it was given up, or failed, or was never
+    continued. Two runs that begin together and fit only one by one both begin, and the later vector is refused.
 
     The policy's floors are those of today: a request that was admitted under lower ones is not answered again.
-    """
-    plan, round_ = envelope.request.plan, envelope.request.round
-    if memory.plans.get(envelope.run, plan.digest.hex()) != plan.digest.hex():
-        raise Refused(Refusal.OTHER_PLAN)
+    """  # noqa: E501 - a table
+    plan = envelope.request.plan
     _check_floors(policy, plan)
-    key, fingerprint = request_key(envelope), envelope.fingerprint
-    if key in memory.requests:
-        if memory.requests[key] != fingerprint or plan.is_masked:
+    if _is_known(memory, envelope) and plan.is_masked:
+        raise Refused(Refusal.SECOND_REQUEST)
+    _check_limits(policy, memory, envelope)
+
+
+def begin(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
+    """The memory of a device that was asked this, and has given nothing away yet; raises Refused like `check`."""
+    check(policy, memory, envelope)
+    return _noted(memory, envelope)
+
+
+def charge(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
+    """The memory of a device that is about to answer what it has begun: each round is charged once.
+
+    Raises Refused if the round was not begun, or with another request, or is masked and charged already, or no longer
+    fits.
+    """
+    if not _is_known(memory, envelope):
+        raise Refused(Refusal.NO_SESSION)
+    key = request_key(envelope)
+    if key in memory.charged:
+        if envelope.request.plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
-    rounds = tuple(Round)
-    paid = round_ is Round.DISCOVER or _round_key(envelope.run, Round.DISCOVER) in memory.requests
-    now, *later = (round_cost(plan, due, paid=paid) for due in rounds[rounds.index(round_) :])
-    if not sum(later, memory.spent + now).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
-        raise Refused(Refusal.OVER_BUDGET)
-    return replace(
-        memory,
-        spent=memory.spent + now,
-        plans={**memory.plans, envelope.run: plan.digest.hex()},
-        requests={**memory.requests, key: fingerprint},
-    )
+    _check_limits(policy, memory, envelope)
+    now, _ = _costs(memory, envelope)
+    return replace(memory, spent=memory.spent + now, charged=memory.charged | {key})
+
+
+def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
+    """Begin and charge at once, for an answer that leaves at once."""
+    return charge(policy, begin(policy, memory, envelope), envelope)
 
 
 def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
-    """The memory after this answer to an admitted request; raises Refused if another one was given before.
+    """The memory after this answer; raises Refused if another one was given before, or to another request.
 
     Another answer means other data: a second view of it.
     """
+    memory = _noted(memory, envelope)
     key, digest = request_key(envelope), hashlib.sha256(b"fedhist/1/answer\x00" + answer).hexdigest()
     if memory.answers.get(key, digest) != digest:
         raise Refused(Refusal.SECOND_REQUEST)
     return replace(memory, answers={**memory.answers, key: digest})
+
+
+def _is_known(memory: Memory, envelope: Envelope) -> bool:
+    """Whether this very request was begun; Refused if the round had another one, or the run another plan."""
+    digest = envelope.request.plan.digest.hex()
+    if memory.plans.get(envelope.run, digest) != digest:
+        raise Refused(Refusal.OTHER_PLAN)
+    known, fingerprint = memory.requests.get(request_key(envelope)), envelope.fingerprint
+    if known is not None and known != fingerprint:
+        raise Refused(Refusal.SECOND_REQUEST)
+    return known is not None
+
+
+def _noted(memory: Memory, envelope: Envelope) -> Memory:
+    """The memory with this request in it."""
+    if _is_known(memory, envelope):
+        return memory
+    return replace(
+        memory,
+        plans={**memory.plans, envelope.run: envelope.request.plan.digest.hex()},
+        requests={**memory.requests, request_key(envelope): envelope.fingerprint},
+    )
+
+
+def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
+    """Refuse a round that would not fit together with the rest of its plan, unless it is charged already."""
+    if request_key(envelope) in memory.charged:
+        return
+    now, later = _costs(memory, envelope)
+    if not (memory.spent + now + later).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
+        due, spent = now + later, memory.spent
+        raise Refused(
+            Refusal.OVER_BUDGET,
+            local=f"epsilon {spent.epsilon:g} of {policy.max_epsilon:g} and delta {spent.delta:g} of "
+            f"{policy.max_delta:g} are spent, and the run may cost {due.epsilon:g} and {due.delta:g} more",
+        )
+
+
+def _costs(memory: Memory, envelope: Envelope) -> tuple[Cost, Cost]:
+    """What this round may cost, and the rounds after it."""
+    plan, round_, rounds = envelope.request.plan, envelope.request.round, tuple(Round)
+    paid = round_ is Round.DISCOVER or _round_key(envelope.run, Round.DISCOVER) in memory.charged
+    now, *later = (round_cost(plan, due, paid=paid) for due in rounds[rounds.index(round_) :])
+    return now, sum(later, Cost(0.0, 0.0))
 
 
 def request_key(envelope: Envelope) -> str:

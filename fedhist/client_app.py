@@ -24,17 +24,11 @@ from fedhist.client.app import (
     node_policy,
     node_population,
 )
-from fedhist.client.node_config import FLOWERS_KEYS
+from fedhist.client.virtual_nodes import is_virtual
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-
-
-def is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
-    config = context.node_config
-    return "data-path" not in config and all(name in config for name in FLOWERS_KEYS)
 
 
 def users(context: Context) -> Population:

@@ -6,6 +6,8 @@
     │   │   └── OtherPlugin     a plan's plugin that is missing here, or has other code
     │   ├── InvalidPopulation   data that is not a histogram of counts
     │   └── InvalidFile         a file that is not what it says
+    │       ├── MissingFile     there is no such file
+    │       └── UnusableMemory  a device's memory that can't be read or written
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
@@ -68,6 +70,14 @@ class InvalidFile(InvalidInput):
     """A file that is missing, unreadable or not what its name says."""
 
 
+class MissingFile(InvalidFile):
+    """A file that is not there."""
+
+
+class UnusableMemory(InvalidFile):
+    """A device's memory that can't be read or written."""
+
+
 class NotWritten(FedhistError):
     """A result that was computed and could not be written. Nothing of it was released; its charges stay."""
 
@@ -78,6 +88,10 @@ class BudgetExceeded(FedhistError):
 
 class RoundFailed(FedhistError):
     """A round ended without a result. Nothing was released; the ledger says what was spent."""
+
+    def explain(self, words: str) -> None:
+        """Say more: who answered, and why others did not."""
+        self.args = (f"{self}; {words}", *self.args[1:])
 
 
 class MaskingFailed(RoundFailed):
@@ -103,6 +117,7 @@ class TooFewSurvivors(MaskingFailed):
         self.stage = stage
         self.alive = alive
         self.needed = needed
+        self.of = of
         super().__init__(
             f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
             "nothing was unmasked or released. A larger --dropout-share, up to 0.3, lets a round go on with fewer",
@@ -123,12 +138,14 @@ class CorruptShares(MaskingFailed):
 
 
 def names_by_reason(left_out: Mapping[str, Sequence[int]]) -> str:
-    """Participants by the reason why they are left out, for a sentence: at most ten a reason."""
-    parts = []
-    for reason, ids in sorted(left_out.items()):
-        more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
-        parts.append(f"{reason} {', '.join(map(str, ids[:MAX_NAMED]))}{more}")
-    return "; ".join(parts)
+    """Participants by the reason why they are left out, for a sentence."""
+    return "; ".join(f"{reason} {ids_in_words(ids)}" for reason, ids in sorted(left_out.items()))
+
+
+def ids_in_words(ids: Sequence[int]) -> str:
+    """Participants for a sentence: at most ten of them."""
+    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+    return f"{', '.join(map(str, ids[:MAX_NAMED]))}{more}"
 
 
 class TableTooSmall(RoundFailed):
@@ -163,10 +180,14 @@ class PeerError(ProtocolError):
 
 
 class Refused(PeerError):
-    """A device declines a request. The reason is one of a fixed list and reveals nothing of its data."""
+    """A device declines a request. The reason is one of a fixed list and reveals nothing of its data.
 
-    def __init__(self, reason: str) -> None:
+    `local` says more, in the device's own log and nowhere else.
+    """
+
+    def __init__(self, reason: str, *, local: str = "") -> None:
         self.reason = reason
+        self.local = local
         super().__init__(f"the device refused: {reason}")
 
 

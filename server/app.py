@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from time import monotonic, sleep
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.errors import MaskingFailed, RoundFailed
+from fedhist.display.log_lines import log_shown
+from fedhist.protocol.errors import MaskingFailed, RoundFailed, ids_in_words, names_by_reason
 from fedhist.protocol.events import Heard, Observer, ignore
-from fedhist.protocol.masking.masked_vector import terms_of, to_total
+from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -26,7 +27,6 @@ from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.protocol.wire.envelope import (
     ANSWER,
     MASKING,
-    PARTICIPANT_BYTES,
     RECORD,
     Envelope,
     items_digest,
@@ -35,18 +35,17 @@ from fedhist.protocol.wire.envelope import (
 from fedhist.server.advice import plan_notes
 from fedhist.server.collection import (
     Collector,
-    Fault,
     LabelTable,
     Reply,
     RoundReport,
-    StageReport,
-    header_fault,
     matched,
     numbered,
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.drop_outs import Declined
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
+from fedhist.server.masked_exchange import Advertisements, NodeExchange
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
@@ -62,8 +61,8 @@ log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
 # How long to wait between looks for answers: twice as long after each that finds none.
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 1.0
-# Answers fetched at once, so that the server holds no more than these.
-_FETCHED = 64
+# Messages sent, or fetched, at once: the server holds no more than these, however many nodes there are.
+_AT_ONCE = 64
 
 
 @dataclass
@@ -76,6 +75,9 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
+        ahead: the advertisements for the next masked round, by its session, which came with the last one's unmasking.
+        declined: the nodes that are not asked again in this run.
+        not_asked: those of them that were connected when the last round began, by reason.
     """
 
     grid: Grid
@@ -90,46 +92,55 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
+    ahead: dict[bytes, Advertisements] = field(default_factory=dict, repr=False)
+    declined: Declined = field(default_factory=Declined)
+    not_asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
             items_digest=items_digest(self.labels) if request.plan.items else b"",
         )
+        ahead = self.ahead.get(terms_of(envelope).session, {}) if request.plan.is_masked else {}
+        nodes = self._nodes(request.plan, ahead)
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, known, started)
+            return self._masked_total(envelope, nodes, ahead, known, started)
         collector = Collector(envelope, LabelTable(known))
-        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
-        messages = [self.message(envelope, node, request.round.value) for node in nodes]
+        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.tally)
+        messages = (self.message(envelope, node, request.round.value) for node in nodes)
         watch.asked(dict.fromkeys(nodes, 0))
         for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
-            watch.answered(node, reply.data, fault, refusal_in(reply.fields))
+            watch.answered(node, reply.data, fault, self.declined.note(node, refusal_in(reply.fields)))
         self._report(
             RoundReport(
                 round=request.round,
                 nodes=len(nodes),
                 answered=collector.answered,
                 users=collector.users,
-                faults=dict(collector.faults),
+                faults=dict(collector.tally.faults),
                 # How large the answers are can depend on users' data.
                 size=None
                 if length_tells(request.plan, request.round.value) and not self.simulated
                 else collector.size,
                 seconds=monotonic() - started,
+                dropped=collector.tally.dropped,
+                not_asked=self.not_asked,
             )
         )
         return collector.total()
 
-    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
+    def _masked_total(
+        self, envelope: Envelope, nodes: Sequence[int], ahead: Advertisements, known: Labels, started: float
+    ) -> Total:
         """The same through a masking session. One that fails is reported, too."""
-        exchange = _GridExchange(self, envelope, nodes)
+        send = partial(self._send, envelope)
+        exchange = NodeExchange(send, envelope, nodes, self.declined, ahead, observe=self.observe)
         included, users = 0, 0
         left_out: Mapping[str, tuple[int, ...]] = {}
         complaints: Mapping[int, tuple[int, ...]] = {}
@@ -148,6 +159,8 @@ class GridTransport:
             left_out, complaints = failure.left_out, failure.complaints
             raise
         finally:
+            following = next_session(envelope)
+            self.ahead = {} if following is None else {following: exchange.coming}
             named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
             tell_left_out(self.observe, envelope, named, names_of(nodes))
             self._report(
@@ -156,7 +169,7 @@ class GridTransport:
                     nodes=len(nodes),
                     answered=included,
                     users=users,
-                    faults=dict(exchange.faults),
+                    faults=dict(exchange.tally.faults),
                     size=exchange.size,
                     seconds=monotonic() - started,
                     stages=exchange.stages,
@@ -165,46 +178,66 @@ class GridTransport:
                         exchange.node_of[accuser]: exchange.nodes_of(accused)
                         for accuser, accused in complaints.items()
                     },
+                    dropped=exchange.tally.dropped,
+                    not_asked=self.not_asked,
                 )
             )
         return total
 
+    def _send(
+        self, envelope: Envelope, stage: str, payloads: Sequence[tuple[int, bytes | None]]
+    ) -> tuple[dict[str, int], Iterator[Reply]]:
+        return self.ask(self.message(envelope, node, stage, payload) for node, payload in payloads)
+
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
         log.info("%s", report.in_words())
+        for reason, nodes in report.reasons.items():
+            log.warning("%s, nodes %s: %s", reason.value, ids_in_words(nodes), reason.in_words)
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def _nodes(self, plan: Plan) -> Sequence[int]:
-        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
+    def _nodes(self, plan: Plan, ahead: Collection[int] = ()) -> Sequence[int]:
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
+
+        Those that have advertised keys for the round `ahead` come first: they need not be asked for any.
+        """
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
-            nodes = sorted(self.grid.get_node_ids())
+            connected = sorted(self.grid.get_node_ids())
+            nodes = [node for node in connected if node not in self.declined.reasons]
+            self.not_asked = self.declined.among(connected)
             if len(nodes) >= due:
                 if plan.participants is None or len(nodes) <= plan.participants:
                     return nodes
-                order = np.argsort(SystemSource().words(len(nodes)))
-                return sorted(nodes[place] for place in order[: plan.participants].tolist())
+                drawn = [nodes[place] for place in np.argsort(SystemSource().words(len(nodes))).tolist()]
+                drawn.sort(key=lambda node: node not in ahead)
+                return sorted(drawn[: plan.participants])
             if monotonic() >= until:
+                earlier = f" (not asked again: {names_by_reason(self.not_asked)})" if self.not_asked else ""
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
+                    f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
-    def ask(self, messages: Sequence[Message]) -> tuple[dict[str, int], Iterator[Reply]]:
+    def ask(self, messages: Iterable[Message]) -> tuple[dict[str, int], Iterator[Reply]]:
         """Send the messages: the node of each by its id, and the replies as they come, until the round's time is up."""
-        waiting = set(self.grid.push_messages(messages))
-        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        return nodes, self._replies(waiting & set(nodes), len(messages))
+        nodes: dict[str, int] = {}
+        waiting: set[str] = set()
+        coming = iter(messages)
+        while some := list(islice(coming, _AT_ONCE)):
+            waiting |= set(self.grid.push_messages(some))
+            nodes |= {message.metadata.message_id: message.metadata.dst_node_id for message in some}
+        return nodes, self._replies(waiting & set(nodes), len(nodes))
 
     def _replies(self, waiting: set[str], asked: int) -> Iterator[Reply]:
         """The replies to these messages. Flower's own `send_and_receive` looks every 3 s and holds all of them."""
         until, pause = monotonic() + self.timeout, _SHORTEST_WAIT
         while waiting and monotonic() < until:
             due = sorted(waiting)
-            for first in range(0, len(due), _FETCHED):
-                for message in self.grid.pull_messages(due[first : first + _FETCHED]):
+            for first in range(0, len(due), _AT_ONCE):
+                for message in self.grid.pull_messages(due[first : first + _AT_ONCE]):
                     waiting.discard(message.metadata.reply_to_message_id)
                     if message.has_error():
                         self.on_error(message.error.reason or "")
@@ -225,66 +258,6 @@ class GridTransport:
         return Message(content, node, f"query.{kind}", ttl=self.timeout, group_id=group)
 
 
-@dataclass
-class _GridExchange:
-    """Carries a masked round's messages. Participants are nodes, or under signed masking the keys that nodes have."""
-
-    transport: GridTransport
-    envelope: Envelope
-    nodes: Sequence[int]
-    faults: Counter[Fault] = field(default_factory=Counter)
-    size: int = 0
-    node_of: dict[int, int] = field(default_factory=dict)
-    stages: dict[str, StageReport] = field(default_factory=dict)
-
-    def __call__(
-        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
-    ) -> Iterator[tuple[int, bytes]]:
-        first = messages is None
-        if messages is None:
-            payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
-        else:
-            payloads = [(self.node_of[participant], payload) for participant, payload in messages]
-        asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
-        watch = RoundWatch(
-            self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
-        )
-        watch.asked({node: len(payload or b"") for node, payload in payloads})
-        participant_of = {node: participant for participant, node in self.node_of.items()}
-        for node, reply in matched(*self.transport.ask(asked), watch.dropped):
-            fields, data = reply.fields, reply.data
-            fault = header_fault(self.envelope, fields)
-            if fault is None and (data is None or (first and not self._register(node, data))):
-                fault = Fault.MALFORMED
-            watch.answered(node, data, fault, refusal_in(fields))
-            if fault is not None:
-                continue
-            assert data is not None  # noqa: S101 - a fault otherwise
-            self.size += len(data)
-            if first:
-                number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-                yield number, data[PARTICIPANT_BYTES:]
-            else:
-                yield participant_of[node], data
-        self.stages[stage] = watch.end()
-
-    def refused(self, sender: int) -> None:
-        """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.faults[Fault.MALFORMED] += 1
-        if not self.stages:
-            self.node_of.pop(sender, None)
-
-    def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
-        """The nodes behind these participants."""
-        return tuple(self.node_of[participant] for participant in participants)
-
-    def _register(self, node: int, data: bytes) -> bool:
-        """Note which participant the node is; False if it takes another's number."""
-        number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-        signed = self.envelope.request.plan.masks.signed
-        return (signed or number == node) and self.node_of.setdefault(number, node) == node
-
-
 def run_on_grid(
     grid: Grid,
     plan: Plan,
@@ -301,7 +274,10 @@ def run_on_grid(
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
-    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent.
+    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent. The error
+    says who did not answer and why. Nodes that refuse, or say that they failed, are not asked again in the run.
+
+    Our lines go to the logger `fedhist`, and to stderr where the process has not set up logging for it.
 
     Args:
         grid: what Flower hands to a ServerApp's main function.
@@ -327,13 +303,19 @@ def run_on_grid(
         observe=observe,
         directory=directory,
     )
-    release = run_rounds(
-        plan,
-        transport,
-        ledger=Ledger() if ledger is None else ledger,
-        source=SystemSource() if source is None else source,
-        on_state=tell_states(observe, simulated=False),
-    )
+    with log_shown():
+        try:
+            release = run_rounds(
+                plan,
+                transport,
+                ledger=Ledger() if ledger is None else ledger,
+                source=SystemSource() if source is None else source,
+                on_state=tell_states(observe, simulated=False),
+            )
+        except RoundFailed as failure:
+            if transport.reports and (who := [*transport.reports.values()][-1].who_answered()):
+                failure.explain(who)
+            raise
     return release.named(labels)
 
 
@@ -401,22 +383,5 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the plan in the run-config. An error ends the Flower run as failed."""
     settings = read_settings(context.run_config)
-    with _log_on_stderr():
+    with log_shown():
         run_settings(grid, settings)
-
-
-@contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """Our log where Flower looks for a ServerApp's output, unless the process has set up logging itself."""
-    if log.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), log.level
-    handler.setFormatter(logging.Formatter("fedhist: %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 import numpy as np
 
-from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
+from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, ids_in_words, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.labels.name_bytes import item_bytes
@@ -17,36 +15,41 @@ from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
+from fedhist.server.drop_outs import Dropped, Fault, Tally, dropped_document, dropped_words, faults_in_words
 from fedhist.server.withholding import shared_time
-
-
-class Fault(StrEnum):
-    """Why a node's reply, or its silence, adds nothing to the sum."""
-
-    NO_ANSWER = "no-answer"
-    ERROR = "error"
-    REFUSED = "refused"
-    DUPLICATE = "duplicate"
-    STRANGER = "stranger"
-    OTHER_RUN = "other-run"
-    OTHER_PLAN = "other-plan"
-    MALFORMED = "malformed"
-    OUT_OF_BOUNDS = "out-of-bounds"
 
 
 @dataclass(frozen=True)
 class StageReport:
-    """One stage of a masked round: the nodes asked and answered, the bytes of their answers, and its seconds."""
+    """One stage of a masked round: the nodes asked and answered, the bytes of their answers, and its seconds.
+
+    `heard` has the ids of the nodes that answered, and `dropped` those of the others.
+    """
 
     asked: int
     answered: int
     size: int
     seconds: float = field(repr=False)
+    heard: tuple[int, ...] = ()
+    dropped: Dropped = field(default_factory=dict)
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
         """The report by name; its time only beside the truth."""
         seconds = shared_time(self.seconds, truth=truth)
-        return {"asked": self.asked, "answered": self.answered, "bytes": self.size, "seconds": seconds}
+        document: dict[str, object] = {
+            "asked": self.asked,
+            "answered": self.answered,
+            "bytes": self.size,
+            "seconds": seconds,
+        }
+        return document | dropped_document(self.dropped)
+
+    def in_words(self) -> str:
+        """Who answered, and why others did not."""
+        named = f" ({ids_in_words(self.heard)})" if self.heard else ""
+        return f"{self.answered} of {self.asked}{named}" + "".join(
+            f", {words}" for words in dropped_words(self.dropped)
+        )
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ class RoundReport:
             `fedhist.protocol.masking.incidents`; of a round that failed also `corrupt-shares`, those whose masks could
             not be taken off.
         complaints: in a masked round, the nodes whose boxes did not open, by the node that says so.
+        dropped: the ids of the nodes that add nothing because of a fault.
+        not_asked: the ids of nodes that are connected and were not asked, because they declined earlier in the run, by
+            the reason that they gave then.
     """
 
     round: Round
@@ -79,14 +85,37 @@ class RoundReport:
     stages: Mapping[str, StageReport] = field(default_factory=dict)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     complaints: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    dropped: Dropped = field(default_factory=dict)
+    not_asked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> dict[Refusal, tuple[int, ...]]:
+        """The ids of the nodes that gave a reason why they do not answer, by that reason."""
+        given: dict[Refusal, tuple[int, ...]] = {}
+        for by_reason in self.dropped.values():
+            for reason, nodes in by_reason.items():
+                if reason:
+                    given[Refusal(reason)] = tuple(sorted((*given.get(Refusal(reason), ()), *nodes)))
+        return dict(sorted(given.items()))
 
     def in_words(self) -> str:
         """One line for a log."""
-        faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+        faults = faults_in_words(self.faults, self.dropped)
         dropped = f"; dropped: {faults}" if faults else ""
         named = f"; left out: {names_by_reason(self.left_out)}" if self.left_out else ""
+        earlier = f"; not asked again: {names_by_reason(self.not_asked)}" if self.not_asked else ""
         cohort = f"{self.answered} of {self.nodes} nodes, {self.users} users"
-        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}{named}"
+        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}{named}{earlier}"
+
+    def who_answered(self) -> str:
+        """Who answered in a round that failed, and why others did not; a part of a sentence, empty if all did."""
+        parts = [f"{stage}: {report.in_words()}" for stage, report in self.stages.items()]
+        if not parts:
+            parts = dropped_words(self.dropped)
+        parts += [f"{reason.value}: {reason.in_words}" for reason in self.reasons]
+        if self.not_asked:
+            parts.append(f"not asked again: {names_by_reason(self.not_asked)}")
+        return f"in round {self.round.value} {'; '.join(parts)}" if parts else ""
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
         """The report by name; its times only beside the truth, see `fedhist.server.withholding`."""
@@ -95,9 +124,13 @@ class RoundReport:
             "answered": self.answered,
             "users": self.users,
             "faults": {fault.value: count for fault, count in sorted(self.faults.items())},
+            "reasons": {reason.value: len(nodes) for reason, nodes in self.reasons.items()},
             "bytes": self.size,
             "seconds": shared_time(self.seconds, truth=truth),
         }
+        document |= dropped_document(self.dropped)
+        if self.not_asked:
+            document["not_asked"] = {reason: list(nodes) for reason, nodes in self.not_asked.items()}
         if self.stages:
             document["stages"] = {stage: report.to_json(truth=truth) for stage, report in self.stages.items()}
         if self.left_out:
@@ -109,11 +142,11 @@ class RoundReport:
         return document
 
 
-def refusal_in(fields: Mapping[str, object]) -> str | None:
-    """The reason that a device gave for its refusal; None if it did not refuse or gave no known reason."""
-    if fields.get("status") != Status.REFUSED:
+def refusal_in(fields: Mapping[str, object]) -> Refusal | None:
+    """The reason that a node gave for not answering; None if it answered or gave no known reason."""
+    if fields.get("status") not in (Status.REFUSED, Status.FAILED):
         return None
-    return next((refusal.value for refusal in Refusal if refusal.value == fields.get("reason")), None)
+    return next((refusal for refusal in Refusal if refusal.value == fields.get("reason")), None)
 
 
 class LabelTable:
@@ -148,12 +181,12 @@ class Collector:
     Args:
         envelope: what was asked.
         table: numbers of an open domain's labels.
-        faults: what was dropped, for the error if nothing is left.
+        tally: what was dropped, for the error if nothing is left.
     """
 
     envelope: Envelope
     table: LabelTable
-    faults: Counter[Fault] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     users: int = 0
     answered: int = 0
     size: int = 0
@@ -179,7 +212,7 @@ class Collector:
         """The sum of the answers. RoundFailed if they are of more users than the plan has room for, or of none."""
         request = self.envelope.request
         if self.answered == 0:
-            reasons = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+            reasons = faults_in_words(self.tally.faults, self.tally.dropped)
             raise RoundFailed(
                 f"round {request.round}: no node gave an answer ({reasons or 'none was asked'}); "
                 "nothing was released"
@@ -270,7 +303,7 @@ def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | No
     checks = (
         (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
         (status == Status.REFUSED, Fault.REFUSED),
-        (status == Status.FAILED, Fault.ERROR),
+        (status == Status.FAILED, Fault.FAILED),
         (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
         (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
         (status != Status.ANSWER, Fault.MALFORMED),

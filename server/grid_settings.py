@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.labels.intervals import bin_labels, checked_edges, edges_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
@@ -34,6 +35,7 @@ class GridSettings:
         out: a new folder for the result; None writes none.
         ledger: a persistent ledger; None keeps none.
         items_file: the public list of a closed domain's items, equal to that of the nodes.
+        bins: in its place, the edges of bins, equal to those of the nodes; they are the items.
         directory: for signed masking, the file of the participants' public keys, equal to that of the nodes.
         seed: makes a simulation repeatable; None draws from the operating system.
         timeout: seconds that a round waits for answers.
@@ -48,6 +50,7 @@ class GridSettings:
     out: Path | None = None
     ledger: Path | None = None
     items_file: Path | None = None
+    bins: str | None = None
     directory: Path | None = None
     seed: int | None = None
     timeout: float = 600.0
@@ -66,6 +69,12 @@ class GridSettings:
                 )
         if self.minimum_nodes < 1:
             raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
+        if self.bins is not None and self.items_file is not None:
+            raise InvalidInput(
+                "bins together with an items-file",
+                allowed="one of the two",
+                advice="the bins are the list of items, so leave the file out",
+            )
         if self.trace and self.out is None:
             raise InvalidInput("trace without out", allowed="trace=true with a folder to write it into")
         if self.plan.is_signed != (self.directory is not None):
@@ -101,12 +110,16 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     if isinstance(known := chosen.get("known_items"), str):
         chosen["known_items"] = "\n".join(read_items(Path(known)))
     running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
+    if "bins" in running:
+        chosen.setdefault("items", len(_bins(running["bins"])))
     totals = {name: running.get(name) for name in ("total_epsilon", "total_delta")}
     return GridSettings(plan=planned(**chosen, **totals), **running)
 
 
 def listed_items(settings: GridSettings) -> list[str] | None:
-    """The items in the file that the settings name; None if they name none."""
+    """The items in the file that the settings name, or the bins; None if they name none."""
+    if settings.bins is not None:
+        return _bins(settings.bins)
     path = settings.items_file
     if path is None:
         return None
@@ -125,8 +138,12 @@ def listed_keys(settings: GridSettings) -> Mapping[int, bytes] | None:
         raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
+def _bins(edges: str) -> list[str]:
+    return bin_labels(checked_edges(edges_of(edges, name="bins")))
+
+
 def _convert(name: str, value: Value) -> Path | int | float | bool | str:
-    if name == "plugin" and isinstance(value, str):
+    if name in ("plugin", "bins") and isinstance(value, str):
         return value
     if name == "trace" and isinstance(value, bool):
         return value
@@ -142,7 +159,7 @@ def _convert(name: str, value: Value) -> Path | int | float | bool | str:
         return value
     raise InvalidInput(
         f"{_key(name)} is of the wrong type",
-        allowed="text for paths, true or false for trace, numbers for the others",
+        allowed="text for paths and bins, true or false for trace, numbers for the others",
     )
 
 

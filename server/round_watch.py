@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
@@ -18,8 +17,9 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.collection import Fault, RoundReport, StageReport
+from fedhist.protocol.wire.envelope import Envelope, Refusal
+from fedhist.server.collection import RoundReport, StageReport
+from fedhist.server.drop_outs import Fault, Tally
 
 DIGEST_SHOWN = 16
 """The hexadecimal digits of a plan's hash in an event; the top of a trace has all of them."""
@@ -32,7 +32,7 @@ class RoundWatch:
         observe: called with each event.
         envelope: what is asked.
         names: what each node is called, see `names_of`.
-        faults: counts what adds nothing to the sum.
+        tally: counts what adds nothing to the sum.
         stage: which stage of a round that has several.
     """
 
@@ -41,16 +41,17 @@ class RoundWatch:
         observe: Observer,
         envelope: Envelope,
         names: Mapping[int, str],
-        faults: Counter[Fault],
+        tally: Tally,
         *,
         stage: str = WHOLE_ROUND,
     ) -> None:
         self._observe, self._envelope, self._names, self._stage = observe, envelope, names, stage
-        self._faults = faults
+        self._tally, self._here = tally, Tally()
         self._round = envelope.request.round.value
         self._plan = plan_name(envelope.request.plan)
         self._began = monotonic()
-        self._asked = self._answered = self._size = 0
+        self._asked = self._size = 0
+        self._heard: list[int] = []
 
     def asked(self, payloads: Mapping[int, int]) -> None:
         """Report a request to these nodes, with the bytes that each gets besides the request itself."""
@@ -62,25 +63,34 @@ class RoundWatch:
         for node, more in payloads.items():
             self._sent(TO_DEVICE, node, size + more)
 
-    def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: str | None) -> None:
+    def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: Refusal | None) -> None:
         """Report a node's reply; `fault` says why it is not in the sum."""
         if data is not None:
             self._sent(TO_SERVER, node, len(data))
         if fault is not None:
             self.dropped(fault, node, refusal)
         else:
-            self._answered += 1
+            self._heard.append(node)
             self._size += len(data or b"")
 
-    def dropped(self, fault: Fault, node: int | None, refusal: str | None = None) -> None:
+    def dropped(self, fault: Fault, node: int | None, refusal: Refusal | None = None) -> None:
         """Count and report a node that adds nothing to the sum; None for a message of no node that was asked."""
-        self._faults[fault] += 1
+        self._tally.drop(fault, node, refusal)
+        self._here.drop(fault, node, refusal)
         if node is not None:
-            self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, refusal))
+            reason = None if refusal is None else refusal.value
+            self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, reason))
 
     def end(self) -> StageReport:
         """Report the end of the stage."""
-        report = StageReport(self._asked, self._answered, self._size, monotonic() - self._began)
+        report = StageReport(
+            asked=self._asked,
+            answered=len(self._heard),
+            size=self._size,
+            seconds=monotonic() - self._began,
+            heard=tuple(sorted(self._heard)),
+            dropped=self._here.dropped,
+        )
         tell_stage(self._observe, self._round, self._stage, report)
         return report
 

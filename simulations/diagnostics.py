@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,8 @@ def diagnose(
     totals: Mapping[Round, Total],
     truth: Integers,
     sums: Sequence[Any],
+    *,
+    clean: Total | None = None,
 ) -> Diagnostics:
     """The errors of a release against the exact histogram, and what clipping and noise have in them.
 
@@ -86,18 +88,22 @@ def diagnose(
         totals: the exact totals of the rounds.
         truth: how often all users together have each item.
         sums: over all users, of what `diagnosing` says.
+        clean: the exact total of the last round without faulty nodes, where some were: clipping is measured on it.
     """
     clipped_users, *plain = sums
     plan, total = release.plan, int(truth.sum())
     numbers = released_numbers(population, release)
-    clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
+    clipped, released, estimated = dense(population, release, totals.get(Round.RELEASE))
+    summed = clipped
+    if clean is not None:
+        clipped = _padded(dense(population, release, clean).clipped, len(summed))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
     losses = {
         "relative_loss": np.abs(released - truth).sum() / total,
         "estimate_loss": np.abs(estimated - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
-        "noise_error": np.abs(released - clipped).sum() / total,
+        "noise_error": np.abs(released - summed).sum() / total,
         "clipped_users": clipped_users / population.users,
         "clipped_mass": 1 - clipped.sum() / total,
     }
@@ -108,7 +114,7 @@ def diagnose(
     if release.item_release is not None:
         before = release.item_release.clipped
         losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
-        losses["noise_error"] = np.abs(before - clipped).sum() / total
+        losses["noise_error"] = np.abs(before - summed).sum() / total
     if plain:
         losses |= _bucketing_errors(release, totals[Round.SELECT], plain[0])
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
@@ -125,10 +131,17 @@ def released_numbers(population: Population, release: Release) -> Integers:
     return numbers
 
 
-def _dense(
-    population: Population, release: Release, numbers: Integers, total: Total | None
-) -> tuple[Floats, Floats, Floats]:
+class Dense(NamedTuple):
     """The clipped sums, the values and the estimates of all items, released or not; first those of the population."""
+
+    clipped: Floats
+    released: Floats
+    estimated: Floats
+
+
+def dense(population: Population, release: Release, total: Total | None) -> Dense:
+    """A release over all items, and the total that it was made from."""
+    numbers = released_numbers(population, release)
     size = max(population.domain_size, int(numbers.max(initial=-1)) + 1)
     clipped, released, estimated = np.zeros(size), np.zeros(size), np.zeros(size)
     released[numbers], estimated[numbers] = release.histogram, release.estimate
@@ -138,7 +151,11 @@ def _dense(
         clipped[numbers] = np.ldexp(
             total.values[: len(numbers)].astype(np.float64), -release.round_plan.grid_bits
         )
-    return clipped, released, estimated
+    return Dense(clipped, released, estimated)
+
+
+def _padded(values: Floats, size: int) -> Floats:
+    return np.concatenate([values, np.zeros(size - len(values))])
 
 
 def diagnosing(release: Release, totals: Mapping[Round, Total]) -> list[Tally[Any]]:

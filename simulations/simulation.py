@@ -12,15 +12,14 @@ import numpy as np
 
 from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.labels.item_origin import check_public_items, origin_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, label_bytes
+from fedhist.protocol.rounds import Request, Round
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Asking, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
@@ -32,7 +31,9 @@ from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
 from fedhist.simulations.engines.in_process import open_in_process, reading
-from fedhist.simulations.engines.passes import ItemTotals, alone
+from fedhist.simulations.engines.passes import ItemTotals, Tally, alone
+from fedhist.simulations.fault_effects import Effects, FaultEffect, FaultReport, effects_of, reasons_told
+from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
 from fedhist.simulations.stopwatch import Stopwatch
 
@@ -58,6 +59,7 @@ class Result:
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())
     rounds: dict[str, RoundReport] = field(default_factory=dict)
+    faults: FaultReport | None = None
     story: Callable[..., dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -93,6 +95,7 @@ class Result:
         told: list[str] = []
         if self.diagnostics is not None:
             told += [*self.diagnostics.to_json(), *self.sizes_tell, "notes", "rounds", "seconds"]
+            told += ["faults"] if self.faults is not None else []
         if self.release.item_origin.tells(self.release.plan.domain):
             told += ["items", "plan", "released_items"]
         return tuple(sorted(set(told)))
@@ -122,6 +125,9 @@ class Result:
             rows.insert(1, ("threshold", f"{self.threshold:,.4g}"))
         rows += [("not private", reason) for reason in why_not_private(self.release)]
         rows += [("note", note) for note in self.notes if not note.startswith("not private")]
+        if self.faults is not None and (effect := self.faults.effect) is not None:
+            without = f"{effect.loss_without_faults:.4f}"
+            rows.insert(0, ("relative loss without faults (not private, simulation only)", without))
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
@@ -148,6 +154,9 @@ class Result:
         }
         if known is not None:
             document |= known.to_json()
+        if self.faults is not None:
+            document["faults"] = self.faults.to_json()
+            document["simulation_only"] |= self.faults.lies
         return document | ({"not_private": list(self.tells)} if self.tells else {})
 
 
@@ -182,23 +191,18 @@ def simulate(
             for.
     """
     origin = origin_of(population)
-    wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
-    if not truth:
-        where, advice = "a run without the truth (truth=False)", f"{wanted}; truth=True is for experiments"
-        check_public_items(origin, plan.domain, where=where, advice=advice)
-    if journal is not None:
-        check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
-    check_fits(population, plan)
-    if truth:
-        check_labels(population, plan)
+    _check(population, plan, origin, truth=truth, charged=journal is not None)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     ledger = Ledger(journal=tell_charges(observe, journal))
     clock = Stopwatch(on_phase, observe)
     tell = tell_states(observe, simulated=True)
+    requests: dict[Round, Request] = {}
 
     def entered(state: State) -> None:
         clock.state(state)
         tell(state)
+        if isinstance(state, Asking):
+            requests[state.request.round] = state.request
         # In a masked round the engine itself reports what both sides see.
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
@@ -215,22 +219,27 @@ def simulate(
             f"the engine opened a {type(opened).__name__}",
             allowed="a context manager of a SimulatedTransport, such as open_in_process returns",
         )
-    diagnostics, measurements = None, None
+    diagnostics, measurements, effect = None, None, None
     with opened as transport:
         if truth:
             transport.along.append(ItemTotals())
-        release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
+        with reasons_told(transport, requests):
+            release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         release = release.named(labels_of(population))
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
+        effects = effects_of(transport, population, plan, requests, source=source)
         if truth:
             clock.begin("truth")
-            diagnostics, measurements = _against_truth(transport, population, release, report=report)
+            diagnostics, measurements, effect = _against_truth(
+                transport, population, release, effects, report=report
+            )
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
     clock.stop()
+    struck = None if effects is None else effects.report(effect)
     withheld = {r for r in Round if not truth and length_tells(plan, r.value)}
     sizes, reports = transport.bytes_per_user, transport.reports
     return Result(
@@ -247,27 +256,51 @@ def simulate(
         diagnostics=diagnostics,
         notes=(
             *cohort_notes(plan, {r.value: report.users for r, report in reports.items()}),
+            *(() if struck is None else struck.notes),
             *_notes(release, diagnostics),
         ),
         rounds={
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },
+        faults=struck,
         story=_story(population, release, measurements) if truth else None,
     )
 
 
+def _check(population: Population, plan: Plan, origin: ItemOrigin, *, truth: bool, charged: bool) -> None:
+    wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
+    if not truth:
+        where, advice = "a run without the truth (truth=False)", f"{wanted}; truth=True is for experiments"
+        check_public_items(origin, plan.domain, where=where, advice=advice)
+    if charged:
+        check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
+    check_fits(population, plan)
+    if truth:
+        check_labels(population, plan)
+
+
 def _against_truth(
-    transport: SimulatedTransport, population: Population, release: Release, *, report: bool
-) -> tuple[Diagnostics, Measured | None]:
-    """How good the release is, and what a report shows of the users, from one pass where the engine makes them."""
+    transport: SimulatedTransport,
+    population: Population,
+    release: Release,
+    effects: Effects | None,
+    *,
+    report: bool,
+) -> tuple[Diagnostics, Measured | None, FaultEffect | None]:
+    """How good the release is, what a report shows of the users, and what faults did, from one pass of the engine."""
     crew = transport.crew or partial(alone, population)
     left, needed = list(transport.along), diagnosing(release, transport.totals)
+    struck: list[Tally[Any]] = [] if effects is None else effects.tallies
     more = [Measuring.of(population, release)] if report else []
-    sums = crew([*left, *needed, *more], reading(transport.observe, population))
+    sums = crew([*left, *needed, *struck, *more], reading(transport.observe, population))
     exact = (transport.found or sums)[0]
     sums = sums[len(left) :]
-    diagnostics = diagnose(population, release, transport.totals, exact, sums[: len(needed)])
-    return diagnostics, measured(population, release, sums[-1], exact) if report else None
+    clean, effect = None, None
+    if effects is not None:
+        of_faults = sums[len(needed) : len(needed) + len(struck)]
+        clean, effect = effects.clean(of_faults), effects.measured(release, exact, of_faults, transport)
+    diagnostics = diagnose(population, release, transport.totals, exact, sums[: len(needed)], clean=clean)
+    return diagnostics, measured(population, release, sums[-1], exact) if report else None, effect
 
 
 def _story(
@@ -307,64 +340,6 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     spent = {phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds}
     document["seconds"] = shared_times(spent, truth=bool(known))
     return document
-
-
-def check_not_empty(population: Population) -> None:
-    """Refuse a population in which nobody has anything; as a rule the first shard settles it.
-
-    For simulations with the truth: the refusal tells what users have.
-    """
-    if not any(
-        bool((shard.counts[shard.offsets[0] : shard.offsets[-1]] > 0).any()) for shard in population.shards()
-    ):
-        if getattr(population, "dropped_count", 0):
-            raise InvalidPopulation(
-                f"none of the {population.domain_size:,} listed items or bins is in the data, which has others",
-                allowed="a list with an item of the data, or bins around some values",
-                advice="compare the spelling of a few names, or write them alike with --normalise casefold",
-            )
-        raise InvalidPopulation(
-            "no user has any item", allowed="a population with at least one count", advice="check the data"
-        )
-
-
-def check_labels(population: Population, plan: Plan) -> None:
-    """Refuse a name that is too long for a message; a closed domain's names never travel.
-
-    For simulations with the truth, which know all names beforehand: the refusal tells of one user's item. Devices, and
-    runs without the truth, leave such items out.
-    """
-    if plan.items is not None:
-        return
-    labels = labels_of(population) or ()
-    most = min(plan.label_bytes, MAX_LABEL_BYTES) if plan.has_table else MAX_LABEL_BYTES
-    # A character has up to four bytes, so as a rule the numbers of characters settle it.
-    if 4 * max(map(len, map(str, labels)), default=0) <= most:
-        return
-    longest = max((len(label_bytes(label)) for label in labels), default=0)
-    if plan.has_table and longest > plan.label_bytes:
-        raise InvalidPopulation(
-            f"an item's name has {longest} bytes",
-            allowed=f"up to {plan.label_bytes:,} bytes of UTF-8 under masking, the plan's label_bytes",
-            advice="raise --label-bytes, or shorten or hash long names",
-        )
-
-
-def check_fits(population: Population, plan: Plan) -> None:
-    """Refuse a plan that was made for another population, and a population whose names do not fit its items."""
-    labels = labels_of(population)
-    if labels is not None and len(labels) != population.domain_size:
-        raise InvalidPopulation(
-            f"there are {len(labels):,} labels for {population.domain_size:,} items",
-            allowed="one label for each item, or no labels",
-        )
-    if plan.users != population.users or plan.items not in (None, population.domain_size):
-        planned = f"{plan.users} users" + ("" if plan.items is None else f" and {plan.items} items")
-        raise InvalidPopulation(
-            f"the population has {population.users} users and {population.domain_size} items, but the plan is for "
-            f"{planned}",
-            allowed="a plan made for this population",
-        )
 
 
 def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]:

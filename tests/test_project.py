@@ -156,7 +156,8 @@ class TestPackage:
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
         inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in sources()}
         page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
-        assert files == inside | page | {"fedhist/py.typed"}
+        template = {f"fedhist/template/{name}" for name in ("pyproject.toml", "README.md", "LICENSE")}
+        assert files == inside | page | template | {"fedhist/py.typed"}
 
     def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tree: Path, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"

@@ -99,8 +99,8 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
         memory = MemoryFile(path).read()
     except FedhistError as problem:
         return [f"{path.name} can't be used: {problem}"]
-    faults = [f"{path.name} does not know of {key}" for key in answered if key not in memory.requests]
-    due = math.fsum(_costs(memory.requests, plan))
+    faults = [f"{path.name} does not know of {key}" for key in answered if key not in memory.charged]
+    due = math.fsum(_costs(memory.charged, plan))
     if not math.isclose(memory.spent.epsilon, due, rel_tol=_NEAR, abs_tol=_NEAR):
         faults.append(f"{path.name} counts epsilon {memory.spent.epsilon:g} for rounds that cost {due:g}")
     if memory.spent.epsilon > policy.max_epsilon * (1 + _NEAR):
@@ -108,10 +108,10 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
     return faults
 
 
-def _costs(requests: Collection[str], plan: Plan) -> Iterator[float]:
-    for key in requests:
+def _costs(charged: Collection[str], plan: Plan) -> Iterator[float]:
+    for key in charged:
         run, _, round_ = key.rpartition("/")
-        yield round_cost(plan, Round(round_), paid=f"{run}/{Round.DISCOVER.value}" in requests).epsilon
+        yield round_cost(plan, Round(round_), paid=f"{run}/{Round.DISCOVER.value}" in charged).epsilon
 
 
 def _there(there: bool) -> str:

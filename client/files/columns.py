@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.labels.intervals import checked_edges
 
 ROLES = ("user", "item", "count")
 
@@ -104,47 +103,6 @@ class Columns:
 
 USUAL_COLUMNS = Columns()
 """user, item and maybe count."""
-
-
-def checked_edges(edges: Collection[float]) -> tuple[float, ...]:
-    """The edges of bins as floats, if they are two or more rising numbers."""
-    allowed = "two or more rising numbers, for example 0, 10, 20; the first may be -inf and the last inf"
-    if isinstance(edges, str | bytes) or not hasattr(edges, "__len__"):
-        raise InvalidInput(
-            "the bins are no list of edges",
-            allowed=allowed,
-            advice="a number of bins alone would have to be fitted to the data, which is not private",
-        )
-    try:
-        values = tuple(float(edge) for edge in edges)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("an edge of the bins is not a number", allowed=allowed) from None
-    if len(values) < 2:
-        raise InvalidInput(
-            "the bins have fewer than two edges",
-            allowed=allowed,
-            advice="a number of bins alone would have to be fitted to the data, which is not private",
-        )
-    for number, (low, high) in enumerate(pairwise(values), 1):
-        if not low < high:  # not a number compares as false
-            raise InvalidInput(
-                f"edge {number + 1} of the bins is {high:g}, after {low:g}",
-                allowed=allowed,
-                advice="sort the edges",
-            )
-    return values
-
-
-def bin_labels(edges: Collection[float]) -> list[str]:
-    """What the bins are called: [0, 10), [10, 20)."""
-    texts = [_edge_text(float(edge)) for edge in edges]
-    opening = ["(" if edge == -math.inf else "[" for edge in edges]
-    return [f"{bracket}{low}, {high})" for bracket, low, high in zip(opening, texts, texts[1:], strict=False)]
-
-
-def _edge_text(edge: float) -> str:
-    """The shortest text that reads as the same number: 10 for 10.0."""
-    return str(int(edge)) if edge.is_integer() and abs(edge) < 1e15 else repr(edge)
 
 
 def _checked_separator(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from fedhist.client.files.parquet_sizes import declared_rows
 from fedhist.client.files.unpacked import PACKED
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, MissingFile
 from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
 
 MATRIX = ".npz"
@@ -44,7 +44,7 @@ def data_files(path: Path) -> list[Path]:
         _refuse(error)
     tables = list({file.resolve(): file for file in reversed(named)}.values())[::-1]
     if not tables:
-        raise InvalidFile(
+        raise MissingFile(
             f"{where} has no tables",
             allowed=", ".join(TABLES),
             advice="check the path and the names of the files",
@@ -68,8 +68,10 @@ def suffix_of(path: Path) -> str:
 def check_is_file(path: Path) -> None:
     """Refuse what is no file."""
     if not path.is_file():
-        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
-        raise InvalidFile(problem, allowed="a file, a folder or a pattern", advice="check the path")
+        allowed, advice = "a file, a folder or a pattern", "check the path"
+        if path.exists():
+            raise InvalidFile(f"{path} is not a file", allowed=allowed, advice=advice)
+        raise MissingFile(f"there is no file {path}", allowed=allowed, advice=advice)
 
 
 def check_content(path: Path, suffix: str) -> None:

@@ -5,6 +5,7 @@ narwhals knows the kinds. What it does not know and hands its rows out as an Arr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
     import narwhals as nw
     import polars as pl
 
+    data = _without_format(data, columns)
     try:
         frame = nw.from_native(data, pass_through=True, allow_series=True)
     except nw.exceptions.DuplicateError:
@@ -64,6 +66,22 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
         with _without_values():
             return frame.collect("polars")
     raise _no_frame(data)
+
+
+def _without_format(data: Any, columns: Columns) -> Any:
+    """The wanted columns of a `datasets.Dataset` as an Arrow table; anything else as it is.
+
+    A data set may say that its rows are to come as tensors or pictures, and may be some rows of a larger file.
+    """
+    # What made a data set has imported the module.
+    module = sys.modules.get("datasets")
+    if module is None or not isinstance(data, module.Dataset):
+        return data
+    names = columns.named_in(data.column_names)
+    if names is None:
+        raise _wrong_columns(data, data.column_names, columns)
+    with _without_values():
+        return data.select_columns(list(names)).with_format("arrow")[:]
 
 
 class _Unreadable(InvalidPopulation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -17,6 +18,12 @@ from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 Numbers = npt.NDArray[np.int32]
+
+NORMALISATIONS: dict[str, Callable[[str], str]] = {
+    "nfc": lambda text: unicodedata.normalize("NFC", text),
+    "casefold": lambda text: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()),
+}
+"""Ways to write names alike."""
 
 
 class Named(Protocol):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fedhist.client.files.bins import binned
-from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where, bin_labels
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where
 from fedhist.client.files.data_files import (
     MATRIX,
     PARQUET,
@@ -48,6 +48,7 @@ from fedhist.client.files.unpacked import check_parquet
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels, names_of
+from fedhist.protocol.labels.intervals import bin_labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 if TYPE_CHECKING:
@@ -112,15 +113,21 @@ def population_in(
     path: Path, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
 ) -> SparsePopulation:
     """The same for a choice of items of any kind; `follow` hears how it goes."""
-    _check_bins(columns, choice)
-    limit = memory_limit(memory)
-    tables = [_Table(file, suffix_of(file), columns, limit) for file in data_files(path)]
+    check_bins(columns, choice)
+    tabulation = read_tables(path, columns, memory_limit(memory), follow)
+    if tabulation is None:
+        return over_items(read_matrix(path), choice)
+    return populated(tabulation, columns, choice)
+
+
+def read_tables(
+    path: Path, columns: Columns, limit: Memory, follow: Following = NOBODY, *, lenient: bool = False
+) -> Tabulation | None:
+    """All rows of the tables that a path stands for; None for a matrix."""
+    tables = [_Table(file, suffix_of(file), columns, limit, tell=not lenient) for file in data_files(path)]
     for table in tables:
         table.check()
-    if tables[0].suffix == MATRIX:
-        return over_items(read_matrix(path), choice)
-    tabulation = _read_all(tables, limit, follow)
-    return _populated(tabulation, columns, choice)
+    return None if tables[0].suffix == MATRIX else _read_all(tables, limit, follow, lenient=lenient)
 
 
 def read_frame(
@@ -142,17 +149,23 @@ def population_of(
     frame: Any, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
 ) -> SparsePopulation:
     """The same for a choice of items of any kind; `follow` hears how it goes."""
+    check_bins(columns, choice)
+    return populated(read_rows(frame, columns, memory_limit(memory), follow), columns, choice)
+
+
+def read_rows(
+    frame: Any, columns: Columns, limit: Memory, follow: Following = NOBODY, *, lenient: bool = False
+) -> Tabulation:
+    """All rows of a data frame."""
     from fedhist.client.files.frames import frame_row, frame_table
 
-    _check_bins(columns, choice)
-    if columns.separator is not None:
-        raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
-    limit, table, place = memory_limit(memory), frame_table(frame, columns), partial(frame_row, columns)
-    tabulation = Tabulation(memory=limit, tell=follow.reading)
+    check_no_separator(columns, "a data frame")
+    table, place = frame_table(frame, columns), partial(frame_row, columns)
+    tabulation = Tabulation(memory=limit, lenient=lenient, tell=follow.reading)
     for start in range(0, table.height, limit.batch_rows):
-        _add(tabulation, table.slice(start, limit.batch_rows), columns, place)
+        add_rows(tabulation, table.slice(start, limit.batch_rows), columns, place)
         follow.reading("read", tabulation.rows, table.height)
-    return _populated(tabulation, columns, choice)
+    return tabulation
 
 
 def over_items(population: SparsePopulation, choice: ItemChoice) -> SparsePopulation:
@@ -181,24 +194,6 @@ def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
     first = data_files(path)[0]
     named = suffix_of(first) != MATRIX or has_labels(first)
     return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
-
-
-def read_node_population(path: Path, *, items: Sequence[Label] | None = None) -> tuple[SparsePopulation, int]:
-    """A node's users in files as `read_population` reads them, and how many rows of tables were left out.
-
-    One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
-    whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left
-    out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
-    node without users.
-    """
-    path, choice, limit = Path(path), ItemChoice(listed=items), memory_limit()
-    tables = [_Table(file, suffix_of(file), USUAL_COLUMNS, limit, tell=False) for file in data_files(path)]
-    if tables[0].suffix == MATRIX:
-        return read_population(path, items=items), 0
-    for table in tables:
-        table.check()
-    tabulation = _read_all(tables, limit, NOBODY, lenient=True)
-    return tabulation.population(choice), tabulation.left_out
 
 
 @dataclass(frozen=True)
@@ -264,7 +259,7 @@ def _read_all(
             place = table.places()
             with closing(table.batches()) as batches:
                 for batch in batches:
-                    _add(tabulation, batch, table.columns, place)
+                    add_rows(tabulation, batch, table.columns, place)
                     with aloud():
                         follow.reading("read", tabulation.rows, max(rows, tabulation.rows))
     finally:
@@ -272,11 +267,15 @@ def _read_all(
     return tabulation
 
 
-def _add(tabulation: Tabulation, table: pl.DataFrame, columns: Columns, where: Where) -> None:
-    tabulation.add(table if columns.bins is None else binned(table, columns.bins, where), where)
+def add_rows(tabulation: Tabulation, table: pl.DataFrame, columns: Columns, where: Where) -> None:
+    """Take rows in, their items in bins if there are any."""
+    if columns.bins is not None:
+        table = binned(table, columns.bins, where, lenient=tabulation.lenient)
+    tabulation.add(table, where)
 
 
-def _populated(tabulation: Tabulation, columns: Columns, choice: ItemChoice) -> SparsePopulation:
+def populated(tabulation: Tabulation, columns: Columns, choice: ItemChoice) -> SparsePopulation:
+    """The population of all rows, over the chosen items or the bins."""
     if columns.bins is None:
         return tabulation.population(choice)
     labels = bin_labels(columns.bins)
@@ -305,7 +304,16 @@ def _size(length: int) -> str:
     return f"{length / 1e9:,.1f} GB" if length >= 1e9 else f"{length / 1e6:,.1f} MB"
 
 
-def _check_bins(columns: Columns, choice: ItemChoice) -> None:
+def check_no_separator(columns: Columns, data: str) -> None:
+    """Refuse a separator for data that is no text file."""
+    if columns.separator is not None:
+        raise InvalidInput(
+            f"a separator for {data}", allowed="a separator for a text file", advice="leave it out"
+        )
+
+
+def check_bins(columns: Columns, choice: ItemChoice) -> None:
+    """Refuse bins beside another choice of items."""
     if columns.bins is not None and choice.given:
         raise InvalidInput(
             "bins together with another choice of items",

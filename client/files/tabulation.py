@@ -63,7 +63,7 @@ class Tabulation:
 
     Args:
         memory: how much may be used.
-        lenient: leave out rows that break a rule instead of refusing the table, see `read_node_population`.
+        lenient: leave out rows that break a rule instead of refusing the table, see `node_data`.
         idle: a row without an item is a user without items.
         tell: called as the work goes on.
     """
@@ -79,7 +79,7 @@ class Tabulation:
         keep_freed_memory()
         self.rows = self.left_out = 0
         self._spool = Spool(memory.room)
-        self._memory, self._lenient, self._idle, self._tell = memory, lenient, idle, tell
+        self._memory, self.lenient, self._idle, self._tell = memory, lenient, idle, tell
         self._batches: list[Future[Batch]] = []
         self._dealing = ThreadPoolExecutor(1)
         self._waiting: list[tuple[int, Words, npt.NDArray[np.int32], npt.NDArray[np.int32] | None]] = []
@@ -101,7 +101,7 @@ class Tabulation:
         first_row, self.rows = self.rows, self.rows + table.height
         if table.height == 0:
             return
-        if self._lenient:
+        if self.lenient:
             table, there, counts = self._usable(table)
         else:
             self._refuse_missing(table, first_row)
@@ -123,7 +123,7 @@ class Tabulation:
             choice: which items, and in which order.
             labels: what listed items are called in the end, if not as they are listed.
         """
-        if self.rows == 0 and not self._lenient:
+        if self.rows == 0 and not self.lenient:
             raise InvalidPopulation(
                 "the table has no rows", allowed="at least one row", advice="check that it is complete"
             )
@@ -287,7 +287,7 @@ class Tabulation:
 
     def _refuse_totals(self, partitions: list[Partition]) -> None:
         over = [int(part.too_many[0]) for part in partitions if len(part.too_many)]
-        if self._lenient:
+        if self.lenient:
             self.left_out += sum(part.rows_of_these for part in partitions)
         elif over:
             raise InvalidPopulation(

@@ -48,6 +48,7 @@ COMMANDS = {
     "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
     "audit": ("audit:audit", "Run the installed mechanisms end to end against worst-case neighbours."),
+    "new": ("new:new", "Write a Flower app that releases a private histogram, to start from."),
     "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import click
 
 from fedhist.client.files.columns import Columns
 from fedhist.commands.plan_options import Command
-from fedhist.protocol.errors import InvalidInput
-
-MAX_BINS = 1_000_000
+from fedhist.protocol.labels.intervals import edges_of
 
 _OPTIONS = {
     "user_column": ("NAME", "The column of the user, spelled as in the file. [default: user, in any case]"),
@@ -65,32 +61,3 @@ def columns_of(flags: dict[str, Any]) -> Columns:
         separator,
         None if bins is None else edges_of(bins),
     )
-
-
-def edges_of(text: str) -> list[float]:
-    """The edges that a text stands for: numbers with commas between them, or START:STOP:STEP."""
-    wrong = InvalidInput(
-        f"--bins is {text!r}",
-        allowed="rising numbers with commas between them, or START:STOP:STEP with whole steps from START to STOP, "
-        f"up to {MAX_BINS:,} bins",
-        advice="for example 0,10,20,inf or 0:100:10",
-    )
-    try:
-        if ":" not in text:
-            numbers = [Decimal(part.strip()) for part in text.split(",")]
-            if (
-                any(number.is_finite() and math.isinf(float(number)) for number in numbers)
-                or len(numbers) > MAX_BINS
-            ):
-                raise wrong
-            return [float(number) for number in numbers]
-        start, stop, step = (Decimal(part.strip()) for part in text.split(":"))
-        if not (start.is_finite() and stop.is_finite() and step.is_finite() and step > 0 and stop > start):
-            raise wrong
-        number = (stop - start) / step
-        if number != number.to_integral_value() or number > MAX_BINS:
-            raise wrong
-        # Steps of a decimal number: three steps of 0.1 are 0.3, which floats miss.
-        return [float(start + step * place) for place in range(int(number) + 1)]
-    except (InvalidOperation, ValueError, OverflowError):
-        raise wrong from None

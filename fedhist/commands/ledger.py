@@ -149,7 +149,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
         "data": run.label,
-        "selector": run.plan.get("selector", ""),
+        "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": run.status,
         "epsilon": epsilon_text(run.charged.epsilon),
         "delta": f"{run.charged.delta:.3g}",

@@ -42,9 +42,13 @@ GROUPS = (
     OptionGroup(
         "Masking",
         "--masking --noise-from",
-        "--dropout-share --dropout --corrupt-share --table-capacity --label-bytes",
+        "--dropout-share --corrupt-share --table-capacity --label-bytes",
     ),
-    OptionGroup("Engine", "--seed --trials --engine --nodes", "--workers --ray-address --time-limit"),
+    OptionGroup(
+        "Engine",
+        "--seed --trials --engine --nodes",
+        "--workers --ray-address --dropout --faulty --time-limit",
+    ),
     OptionGroup(
         "Output",
         "--out --no-truth --figure --csv --json --force --replace",

@@ -23,7 +23,7 @@ from fedhist.server.advice import plan_notes
 from fedhist.server.result_folder import default_folder
 from fedhist.simulations.report.narration import narrate
 from fedhist.simulations.workbench.carrying_out import Asked, Finished, carry_out
-from fedhist.simulations.workbench.checks import dropout_notes
+from fedhist.simulations.workbench.checks import fault_notes
 
 
 def run_here(flags: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def _check(shown: Mapping[str, Any], *, trace: bool) -> None:
 
 def _announce(plan: Plan, progress: Progress, shown: Mapping[str, Any], asked: Asked) -> Observer:
     """Say what to know of the plan before it is run; who explains each step, if that was asked for."""
-    notes = [*plan_notes(plan), *dropout_notes(asked.dropout, plan)]
+    notes = [*plan_notes(plan), *fault_notes(asked, plan)]
     for note in [] if shown["quiet"] or shown["as_json"] else notes:
         progress.say(f"note: {note}")
     return narrate(plan, progress.say, simulated=asked.truth) if shown["verbose"] else ignore

@@ -14,6 +14,7 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
 from fedhist.simulations.engines.cores import PAYS_FROM_USERS
+from fedhist.simulations.faults import FAULTY, UNDER_MASKS, read_faulty
 
 FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
@@ -84,8 +85,17 @@ FROM_POPULATION = ("users", "items", "participants")
     type=float,
     default=0.0,
     metavar="S",
-    help="With masking: simulate that this share of the participants vanishes in each round, at every stage in turn. "
-    "If it is above --dropout-share, expect the round to fail.",
+    help="Simulate that this share of the nodes gives no answer, in each round others; with masking, at every stage in "
+    "turn, and if it is above --dropout-share, expect the round to fail.",
+)
+@click.option(
+    "--faulty",
+    multiple=True,
+    metavar="KIND=SHARE",
+    callback=lambda context, parameter, texts: read_faulty(texts),
+    help="Simulate that this share of the nodes is faulty in all rounds; may be given several times. KIND: "
+    + "; ".join(f"{kind.value}, {words}" for kind, words in FAULTY.items())
+    + f". With masking: {' and '.join(UNDER_MASKS)}.",
 )
 @click.option(
     "--trials",
@@ -111,8 +121,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--nodes",
     type=int,
     metavar="N",
-    help="The number of nodes that the users are spread over, with --engine flower-simulation or --masking. "
-    "[default: 100]",
+    help="The number of nodes that the users are spread over, with --engine flower-simulation, --masking, --dropout or "
+    "--faulty. [default: 100]",
 )
 @click.option(
     "--ray-address",

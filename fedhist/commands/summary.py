@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
 from fedhist.server.words import lost_words, method, sender
+from fedhist.simulations.fault_effects import FaultEffect
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:
@@ -40,9 +41,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
     table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
-    if any(users < plan.users for users in result.users.values()):
-        rounds = " · ".join(f"{name} {users:,}" for name, users in result.users.items())
-        table.add_row("answered", f"{rounds} of {plan.users:,} users")
+    for name, words in _cohort_rows(result):
+        table.add_row(name, words)
     table.add_row("mechanism", f"{method(plan, release.mechanism)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
@@ -166,6 +166,39 @@ def _found_text(release: Release) -> str:
 def _recall_text(result: Result) -> str:
     known = result.diagnostics
     return "" if known is None or known.recall is None else f", {known.recall:.2%} of all keys  (*)"
+
+
+def _cohort_rows(result: Result) -> Iterator[tuple[str, str]]:
+    """Who answered, if not everybody did; whom simulated faults struck, and what they changed."""
+    users, faults = result.release.plan.users, result.faults
+    if any(answered < users for answered in result.users.values()):
+        rounds = " · ".join(f"{name} {answered:,}" for name, answered in result.users.items())
+        yield "answered", f"{rounds} of {users:,} users"
+    if faults is None:
+        return
+    struck = []
+    for name, one in faults.rounds.items():
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in (one.missing | one.lying).items())
+        struck.append(f"{name} {kinds or 'none'}")
+    yield "faults", f"{' · '.join(struck)} of {faults.nodes:,} nodes"
+    effect, loss = faults.effect, result.relative_loss
+    if effect is not None and loss is not None:
+        yield "without faults", f"{_without_text(result, effect)}  (*)"
+        parts = []
+        if effect.missing:
+            parts.append(f"missing users would have added {effect.missing:.2%} of all counts")
+        if effect.lies:
+            parts.append(f"lies moved the sum by {effect.lies:.2%} of all counts")
+        parts.append(f"loss against those in the sum {effect.loss_of_answered:.4f}")
+        yield "what they did", f"{', '.join(parts)}  (*)"
+
+
+def _without_text(result: Result, effect: FaultEffect) -> str:
+    other = effect.threshold_without_faults
+    threshold = (
+        "" if other == result.threshold else f", threshold {other:,.4g} in place of {result.threshold:,.4g}"
+    )
+    return f"relative loss {effect.loss_without_faults:.4f} in place of {result.relative_loss:.4f}{threshold}"
 
 
 def _sent_text(result: Result) -> str:

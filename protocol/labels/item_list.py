@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO, Literal, Protocol
 
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, MissingFile
 from fedhist.protocol.labels.encodings import first_not_utf8
 
 MAX_ITEMS_BYTES = 1 << 30
@@ -34,6 +34,8 @@ def read_items(path: OpenFile) -> list[str]:
     try:
         with path.open("rb") as file:
             return parse_items(read_list(file), name=str(path))
+    except FileNotFoundError:
+        raise MissingFile(f"there is no file {path}", allowed="a UTF-8 text file, one item a line") from None
     except OSError:
         raise unreadable(str(path)) from None
 

@@ -3,6 +3,26 @@
     state, message = start(terms, me, source=source)           # send it
     state, message = advance(state, roster, source=source)     # send it, and so on; with the vector when Checked
 
+`start` is `prepare`, fresh keys for a session, and `agree`, the session's terms. Between the two may lie some time: a
+device advertises keys for a run's next session with its last message in this one, and hears what will be summed later.
+
+*Nothing is lost by advertising keys before the terms are known.* The advertisement (its header, the commitment and in
+signed mode the signature) is bound to the device and to the session: to the run, the plan and the round. All that
+follows is bound to the digest of the terms, so to the session and to what is summed: the keys of boxes and masks, the
+self-mask, the boxes' associated data, the graph, the confirmed survivors, the header of every later message.
+
+1. *Other terms for some devices*, another threshold, say. Let i and j be honest with terms T_i != T_j. Their keys for
+   boxes differ, so no box of i opens at j or the other way round: neither holds a share of the other's secrets, and
+   each masks only with those whose boxes it opened. They are strangers, as if the other had not advertised. In signed
+   mode, where t of n neighbours must be left and 2t > n + c, two such classes of one roster can't both go on: with the
+   c corrupt devices in both, they would need 2 (t + 1) - c > n devices. Confirmations sign the digest of the terms too.
+2. *Replays.* In signed mode an advertisement is accepted in one round of one run of one plan, from one device. In plain
+   mode the server hands out the keys, and whatever they are bound to, nothing keeps it from handing out its own.
+3. *Keys used twice.* A `Prepared` is agreed on once: what keeps it between messages gives it away first, and the device
+   answers one session for each run and round (`client/policy.py`). A device that was made to advertise twice for one
+   session has forgotten the first secrets when it goes on with the second. No box for it or from it opens under the
+   first keys, so nobody masks with them.
+
 Whatever is wrong with a server's message leads to `Aborted` and an empty answer, never to an exception: a caller that
 stores the state it got can't be made to try again. Only the caller's own mistakes raise.
 """
@@ -25,6 +45,7 @@ from fedhist.protocol.masking.device_states import (
     DeviceState,
     Finished,
     Masked,
+    Prepared,
     Shared,
 )
 from fedhist.protocol.masking.encoding import residue_bytes, to_residues
@@ -75,8 +96,48 @@ def start(
         identity: in signed mode, the device's signing key and the directory of all.
         fewest: the device's own floor. It gives up when it sees fewer participants than that, itself included.
     """
+    prepared, message = prepare(terms.session, me, source=source, identity=identity)
+    return agree(prepared, terms, identity=identity, fewest=fewest), message
+
+
+def prepare(
+    session: bytes, me: int, *, source: Source, identity: Identity | None = None
+) -> tuple[Prepared, bytes]:
+    """Fresh keys for a session whose other terms come later, and the message that advertises them.
+
+    Args:
+        session: of the terms to come.
+        me: the device's id.
+        source: for the keys and the seed.
+        identity: in signed mode, the device's signing key.
+    """
     if not 0 <= me <= MAX_ID:
         raise InvalidInput("the device's id is not an unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
+    prepared = Prepared(
+        session=session,
+        me=me,
+        box_pair=KeyPair.draw(source=source),
+        mask_pair=KeyPair.draw(source=source),
+        seed=draw_bytes(KEY_BYTES, source=source),
+    )
+    return prepared, wire.advertisement(session, _own_advertisement(prepared, session, identity))
+
+
+def agree(
+    prepared: Prepared, terms: MaskingTerms, *, identity: Identity | None = None, fewest: int = 0
+) -> Advertised:
+    """The session of these keys under its terms. To be called once for a Prepared: see the top of this module.
+
+    Args:
+        prepared: the keys that were advertised.
+        terms: what both sides agree on.
+        identity: in signed mode, the device's signing key, the same as before, and the directory of all.
+        fewest: the device's own floor, see `start`.
+    """
+    if terms.session != prepared.session:
+        raise InvalidInput(
+            "the keys were made for another session", allowed="terms of the session of the keys"
+        )
     if terms.signed != (identity is not None):
         raise InvalidInput(
             f"there is {'no identity in' if terms.signed else 'an identity outside of'} signed mode",
@@ -84,16 +145,15 @@ def start(
         )
     if not 0 <= fewest <= MAX_DEVICES:
         raise InvalidInput(f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
-    state = Advertised(
+    return Advertised(
         terms=terms,
-        me=me,
-        box_pair=KeyPair.draw(source=source),
-        mask_pair=KeyPair.draw(source=source),
-        seed=draw_bytes(KEY_BYTES, source=source),
+        me=prepared.me,
+        box_pair=prepared.box_pair,
+        mask_pair=prepared.mask_pair,
+        seed=prepared.seed,
         identity=identity,
         fewest=fewest,
     )
-    return state, wire.message(Kind.ADVERTISEMENT, terms, _own_advertisement(state))
 
 
 def advance(
@@ -120,13 +180,28 @@ def advance(
         )
     try:
         return _following(state, message, source, vector, derive_for)
-    except _Abort as abort:
-        reason = abort.reason
-    except DecodeError:
-        reason = AbortReason.MALFORMED
-    except BadKey:
-        reason = AbortReason.BAD_KEY
-    return Aborted(terms=state.terms, me=state.me, reason=reason), b""
+    except (_Abort, DecodeError, BadKey) as problem:
+        return _aborted(state, problem), b""
+
+
+def given_up(state: Checked, message: bytes) -> Aborted | None:
+    """The end of a session whose peers are not as they should be; None if the device goes on, and its vector is due."""
+    try:
+        _peers(state, message)
+    except (_Abort, DecodeError) as problem:
+        return _aborted(state, problem)
+    return None
+
+
+def _aborted(state: DeviceState, problem: _Abort | DecodeError | BadKey) -> Aborted:
+    match problem:
+        case _Abort(reason=reason):
+            pass
+        case DecodeError():
+            reason = AbortReason.MALFORMED
+        case _:
+            reason = AbortReason.BAD_KEY
+    return Aborted(terms=state.terms, me=state.me, reason=reason)
 
 
 def _following(
@@ -211,11 +286,7 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
 def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) -> tuple[Masked, bytes]:
     """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
     terms, me, context = state.terms, state.me, state.terms.digest
-    named = wire.decode_ids(message, Kind.PEERS, terms)
-    if not state.shares.keys() >= set(named):
-        raise _Abort(AbortReason.STRANGER)
-    _need(state, len(named))
-    shares = {peer: state.shares[peer] for peer in named}
+    shares = {peer: state.shares[peer] for peer in _peers(state, message)}
 
     residues = to_residues(vector, terms.width)
     adder = MaskAdder(residues)
@@ -229,6 +300,15 @@ def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) 
             adder.subtract(key)
     masked = _next(Masked, state, shares=shares)
     return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
+
+
+def _peers(state: Checked, message: bytes) -> tuple[int, ...]:
+    """The peers that the server names."""
+    named = wire.decode_ids(message, Kind.PEERS, state.terms)
+    if not state.shares.keys() >= set(named):
+        raise _Abort(AbortReason.STRANGER)
+    _need(state, len(named))
+    return named
 
 
 def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
@@ -278,12 +358,11 @@ def self_mask_key(seed: bytes, context: bytes, device: int) -> bytes:
     return derive(seed, b"self", context + device.to_bytes(8, "little"))
 
 
-def _own_advertisement(state: Advertised) -> bytes:
-    context = state.terms.digest
-    body = state.box_pair.public + state.mask_pair.public + commit(state.seed, context, state.me)
-    if state.identity is None:
+def _own_advertisement(state: Prepared | Advertised, session: bytes, identity: Identity | None) -> bytes:
+    body = state.box_pair.public + state.mask_pair.public + commit(state.seed, session, state.me)
+    if identity is None:
         return body
-    return body + state.identity.sign(advertisement_text(context, state.me, body))
+    return body + identity.sign(advertisement_text(session, state.me, body))
 
 
 def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
@@ -323,9 +402,10 @@ def _check_keys(state: Advertised, neighbours: dict[int, Advertisement]) -> None
 
 def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[int, Advertisement]) -> bytes:
     """Check that a device of the directory signed each advertisement. The digest of all of them, our own included."""
-    context, bodies = state.terms.digest, {state.me: _own_advertisement(state)}
+    session = state.terms.session
+    bodies = {state.me: _own_advertisement(state, session, identity)}
     for peer, advert in neighbours.items():
-        text = advertisement_text(context, peer, advert.unsigned)
+        text = advertisement_text(session, peer, advert.unsigned)
         if not verify(identity.directory, peer, advert.signature, text):
             raise _Abort(AbortReason.BAD_SIGNATURE)
         bodies[peer] = advert.unsigned + advert.signature

@@ -5,8 +5,8 @@ pair the pairwise masks. One pair can't serve for both: when a device drops out,
 mask pair, and with it every key that follows from that secret.
 
 Every derivation is HKDF-SHA256 (RFC 5869) over a tag with version and purpose, the digest of the terms (and thus the
-session), both ids in ascending order and both public keys in the same order. X25519 does not bind the public keys
-to the shared secret (RFC 7748, section 7), so the derivation does.
+session and what is summed), both ids in ascending order and both public keys in the same order. X25519 does not bind
+the public keys to the shared secret (RFC 7748, section 7), so the derivation does.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def check_public_key(public: bytes) -> None:
         raise BadKey("a public key has a low order")
 
 
-def commit(seed: bytes, context: bytes, device: int) -> bytes:
+def commit(seed: bytes, session: bytes, device: int) -> bytes:
     """A commitment to a self-mask seed. It hides because a seed has 256 random bits."""
-    return hashlib.sha256(_TAG + b"commitment\x00" + context + device.to_bytes(8, "little") + seed).digest()
+    return hashlib.sha256(_TAG + b"commitment\x00" + session + device.to_bytes(8, "little") + seed).digest()
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def verify(directory: Mapping[int, bytes], signer: int, signature: bytes, messag
     return True
 
 
-def advertisement_text(context: bytes, device: int, body: bytes) -> bytes:
-    """What a device signs when it advertises its keys."""
-    return _TAG + b"sign-advertisement\x00" + context + device.to_bytes(8, "little") + body
+def advertisement_text(session: bytes, device: int, body: bytes) -> bytes:
+    """What a device signs when it advertises its keys: for one session, as this device, and these keys."""
+    return _TAG + b"sign-advertisement\x00" + session + device.to_bytes(8, "little") + body
 
 
 def survivors_text(context: bytes, roster: bytes, survivors: bytes) -> bytes:

@@ -14,23 +14,39 @@ import numpy as np
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.rounds import Contribution, Labels, Request, Total
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Contribution, Labels, Request, Round, Total, round_after
 from fedhist.protocol.wire.envelope import Envelope
 
-_SESSION_TAG = b"fedhist/1/masking/session\x00"
+_SESSION_TAG = b"fedhist/2/masking/session\x00"
+_REQUEST_TAG = b"fedhist/2/masking/request\x00"
+
+
+def session_of(run: str, plan: Plan, round_: Round) -> bytes:
+    """The name of the one masking session that a round of a run may have.
+
+    It is known before the request is, so devices can advertise keys for it. Run names are random, and a device answers
+    one session for each run and round, so no two rounds share keys, seeds or graphs.
+    """
+    name = f"{round_.value}\x00{run}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(_SESSION_TAG + plan.digest + name).digest()
+
+
+def next_session(envelope: Envelope) -> bytes | None:
+    """The session for which devices advertise keys when they unmask this round's sum; None in the last round."""
+    following = round_after(envelope.request.plan, envelope.request.round)
+    return None if following is None else session_of(envelope.run, envelope.request.plan, following)
 
 
 def terms_of(envelope: Envelope) -> MaskingTerms:
     """The terms of the one masking session that this request may have.
 
-    The session is named by the whole request: the run's name, the round, the plan, the threshold and the table's salt.
-    Run names are random, and a device answers one session for each run and round, so no two rounds share keys, seeds or
-    graphs.
+    Beside the session they have the digest of the whole request: also of the threshold and the table's salt.
     """
     request = envelope.request
     plan = request.plan
     return MaskingTerms(
-        session=hashlib.sha256(_SESSION_TAG + bytes.fromhex(envelope.fingerprint)).digest(),
+        session=session_of(envelope.run, plan, request.round),
         length=vector_length(request),
         width=request.measurement.masked_width,
         corrupt_share=plan.corrupt_share,
@@ -38,6 +54,7 @@ def terms_of(envelope: Envelope) -> MaskingTerms:
         minimum_survivors=plan.minimum_survivors,
         signed=plan.masks.signed,
         participants=plan.masks.participants,
+        request=hashlib.sha256(_REQUEST_TAG + bytes.fromhex(envelope.fingerprint)).digest(),
     )
 
 

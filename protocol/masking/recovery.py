@@ -122,9 +122,9 @@ class Recovery:
         return seeds, pairs
 
     def _accept(self, device: int) -> Callable[[bytes], bool]:
-        advert, context = self.cohort.advertisement(device), self.cohort.terms.digest
+        advert, session = self.cohort.advertisement(device), self.cohort.terms.session
         if device in self.included:
-            return lambda seed: commit(seed, context, device) == advert.commitment
+            return lambda seed: commit(seed, session, device) == advert.commitment
         return lambda secret: KeyPair.from_secret(secret).public == advert.mask_key
 
     def _decoded(self, device: int) -> bytes | None:

@@ -76,7 +76,7 @@ class CollectingAdvertisements(Stage):
         # Neighbours would abort on a repeated key, so the device that repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
             raise Rejected(Rejection.BAD_KEY)
-        text = advertisement_text(self.terms.digest, sender, advert.unsigned)
+        text = advertisement_text(self.terms.session, sender, advert.unsigned)
         if self.terms.signed and not verify(self._directory, sender, advert.signature, text):
             raise Rejected(Rejection.BAD_SIGNATURE)
         self._keys |= keys

@@ -1,6 +1,8 @@
 """A device's state as bytes, to be kept between two messages.
 
-    magic "FS" · version u8 · kind u8 · terms · me u64 · what the state holds · SHA-256 of all before
+    magic "FS" · version u8 · kind u8 · me u64 · terms · what the state holds · SHA-256 of all before
+
+A state whose terms are not known yet has the session in their place.
 
 The bytes hold the session's secrets in the clear: keep them where only the device can read them, and only the newest.
 The digest notices damage, not malice: anyone who can write a device's memory owns the device.
@@ -23,19 +25,20 @@ from fedhist.protocol.masking.device_states import (
     DeviceState,
     Finished,
     Masked,
+    Prepared,
     Shared,
 )
 from fedhist.protocol.masking.graph import GraphParameters
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair
 from fedhist.protocol.masking.shamir import SHARE_BYTES
-from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
+from fedhist.protocol.masking.terms import SESSION_BYTES, TERMS_BYTES, MaskingTerms
 from fedhist.protocol.wire.reader import Reader
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 _MAGIC = b"FS"
 _TAG = b"fedhist/masking/1/state\x00"
 _DIGEST_BYTES = 32
-_HEAD = struct.Struct(f"<2sBB{TERMS_BYTES}sQ")
+_HEAD = struct.Struct("<2sBBQ")
 _PARAMETERS = struct.Struct("<III")
 _COUNT = struct.Struct("<I")
 _ID = struct.Struct("<Q")
@@ -44,40 +47,46 @@ _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
 _KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
 _REASONS = tuple(AbortReason)
-_KINDS: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
+_AGREED: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
+_KINDS: tuple[type[DeviceState | Prepared], ...] = (*_AGREED, Prepared)
 """The place of a state here is its kind in the bytes."""
 
 
-def save(state: DeviceState) -> bytes:
+def save(state: DeviceState | Prepared) -> bytes:
     """The state as bytes."""
-    head = _HEAD.pack(_MAGIC, STATE_VERSION, _KINDS.index(type(state)), state.terms.to_bytes(), state.me)
-    data = head + _fields(state)
+    data = _HEAD.pack(_MAGIC, STATE_VERSION, _KINDS.index(type(state)), state.me)
+    if isinstance(state, Prepared):
+        data += state.session + _secrets(state)
+    else:
+        data += state.terms.to_bytes() + _fields(state)
     return data + hashlib.sha256(_TAG + data).digest()
 
 
-def restore(data: bytes) -> DeviceState:
+def restore(data: bytes) -> DeviceState | Prepared:
     """The state in these bytes; DecodeError if they are damaged, or of another version."""
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(content) < _HEAD.size or content[:2] != _MAGIC:
         raise DecodeError("the bytes are not the state of a masking session")
-    _, version, kind, terms, me = _HEAD.unpack_from(content)
+    _, version, kind, me = _HEAD.unpack_from(content)
     if version != STATE_VERSION:
         raise DecodeError(f"the state has version {version}; this side reads version {STATE_VERSION}")
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
     reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
-    agreed = MaskingTerms.from_bytes(terms)
-    held = reader.state(_KINDS[kind], agreed)
+    state: DeviceState | Prepared
+    if kind < len(_AGREED):
+        terms = MaskingTerms.from_bytes(reader.take(TERMS_BYTES))
+        state = _AGREED[kind](terms=terms, me=me, **reader.state(_AGREED[kind], terms))
+    else:
+        state = Prepared(session=reader.take(SESSION_BYTES), me=me, **reader.secrets())
     reader.end()
-    state: DeviceState = _KINDS[kind](terms=agreed, me=me, **held)
     return state
 
 
 def _fields(state: DeviceState) -> bytes:
     match state:
         case Advertised():
-            secrets = state.box_pair.secret + state.mask_pair.secret + state.seed
-            return secrets + _identity(state.identity) + _COUNT.pack(state.fewest)
+            return _secrets(state) + _identity(state.identity) + _COUNT.pack(state.fewest)
         case Shared() | Checked():
             return (
                 _parameters(state.parameters)
@@ -96,6 +105,10 @@ def _fields(state: DeviceState) -> bytes:
             return bytes([_REASONS.index(state.reason)])
         case Finished():
             return b""
+
+
+def _secrets(state: Prepared | Advertised) -> bytes:
+    return state.box_pair.secret + state.mask_pair.secret + state.seed
 
 
 def _parameters(parameters: GraphParameters) -> bytes:
@@ -139,6 +152,9 @@ class _StateReader(Reader):
     def key_pair(self) -> KeyPair:
         return KeyPair.from_secret(self.take(KEY_BYTES))
 
+    def secrets(self) -> dict[str, Any]:
+        return {"box_pair": self.key_pair(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
+
     def parameters(self) -> GraphParameters:
         return GraphParameters(*self.fields(_PARAMETERS))
 
@@ -158,8 +174,7 @@ class _StateReader(Reader):
     def state(self, kind: type[DeviceState], terms: MaskingTerms) -> dict[str, Any]:
         """The fields of a state of this kind, but for the terms and the device's id."""
         if kind is Advertised:
-            pairs = {"box_pair": self.key_pair(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
-            return pairs | {"identity": self.identity(terms), "fewest": self.count()}
+            return self.secrets() | {"identity": self.identity(terms), "fewest": self.count()}
         if kind is Shared:
             own, keys = self.own(), self.counted(_KEYS_OF)
             mask_keys = {peer: mask_key for peer, mask_key, _ in keys}

@@ -1,4 +1,7 @@
-"""What both sides of a masked sum agree on before it starts; its digest is bound into every key and message."""
+"""What both sides of a masked sum agree on before it starts; its digest is bound into every key and message.
+
+All but the advertisement of public keys: that is bound to the session alone, which is known before the other terms.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from functools import cached_property
 from fedhist.protocol.errors import DecodeError, InvalidInput
 
 SESSION_BYTES = 32
+REQUEST_BYTES = 32
 _LONGEST = 1 << 28
 MAX_DEVICES = 1 << 24
 WIDTHS = (32, 64)
 _BELOW_HALF = "0 or more, and less than one half"
-_TAG = b"fedhist/masking/1/terms"
-_LAYOUT = struct.Struct("<32sIBddIBI")
+_TAG = b"fedhist/masking/2/terms"
+_LAYOUT = struct.Struct("<32sIBddIBI32s")
 TERMS_BYTES = _LAYOUT.size
 
 
@@ -24,7 +28,8 @@ class MaskingTerms:
     """The settings of one masked sum.
 
     Args:
-        session: new for every round; derived from the run's name, the round and the plan's digest.
+        session: new for every round; derived from the run's name, the round and the plan's digest. Devices may
+            advertise keys for a session before they know the other terms.
         length: the number of values in a vector.
         width: the number of bits of a value, see `encoding.width_for`.
         corrupt_share: the part of the participants that may collude with the server. The graph allows for it.
@@ -33,6 +38,7 @@ class MaskingTerms:
         signed: True for the mode that withstands an active server.
         participants: the number of devices that were asked. Both shares are parts of it and not of the devices that
             advertise, because a device that colludes does not stay away. 0: all devices that were asked advertise.
+        request: a digest of what is summed, where the session does not say it all.
     """
 
     session: bytes
@@ -43,11 +49,14 @@ class MaskingTerms:
     minimum_survivors: int = 2
     signed: bool = False
     participants: int = 0
+    request: bytes = bytes(REQUEST_BYTES)
 
     def __post_init__(self) -> None:
-        size, low, asked = len(self.session), self.minimum_survivors, self.participants
+        size, named = len(self.session), len(self.request)
+        low, asked = self.minimum_survivors, self.participants
         for holds, problem, allowed in (
             (size == SESSION_BYTES, f"the session has {size} bytes", f"{SESSION_BYTES} bytes"),
+            (named == REQUEST_BYTES, f"the request has {named} bytes", f"{REQUEST_BYTES} bytes"),
             (1 <= self.length <= _LONGEST, f"a vector has {self.length} values", f"1 to {_LONGEST}"),
             (self.width in WIDTHS, f"a value has {self.width} bits", "32 or 64"),
             (0 <= self.corrupt_share < 0.5, f"corrupt_share is {self.corrupt_share}", _BELOW_HALF),
@@ -70,10 +79,12 @@ class MaskingTerms:
     def from_bytes(cls, data: bytes) -> MaskingTerms:
         """The terms in these bytes. DecodeError if the bytes are not terms."""
         try:
-            session, length, width, corrupt, dropout, minimum, signed, participants = _LAYOUT.unpack(data)
+            session, length, width, corrupt, dropout, least, signed, participants, request = _LAYOUT.unpack(
+                data
+            )
             if signed not in (0, 1):
                 raise DecodeError("the bytes are not the terms of a masked sum")
-            return cls(session, length, width, corrupt, dropout, minimum, bool(signed), participants)
+            return cls(session, length, width, corrupt, dropout, least, bool(signed), participants, request)
         except (struct.error, InvalidInput):
             raise DecodeError("the bytes are not the terms of a masked sum") from None
 

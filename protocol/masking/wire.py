@@ -1,6 +1,6 @@
 """Every message as bytes.
 
-    magic "FM" · version u8 · kind u8 · digest of the terms 32 bytes · body, and nothing after it
+    magic "FM" · version u8 · kind u8 · bound to 32 bytes · body, and nothing after it
 
     ADVERTISEMENT   device   box key 32 · mask key 32 · commitment 32 [· signature 64]
     ROSTER          server   devices u32 · neighbours u32 · threshold u32 · (id u64 · advertisement) each
@@ -14,8 +14,9 @@
     UNMASK          server   dead u32 · id u64 each [· (id u64 · signature 64) each]
     OPENING         device   (id u64 · kind u8 · share 33) each
 
-All little-endian. In brackets: in signed mode, and only there. Lists ascend strictly by id, so that each message has
-one encoding and no list can hold an id twice.
+An ADVERTISEMENT is bound to the session, all others to the digest of the terms. All little-endian. In brackets: in
+signed mode, and only there. Lists ascend strictly by id, so that each message has one encoding and no list can hold an
+id twice. Where another session follows, the answer that has the OPENING begins with an ADVERTISEMENT for that one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, SIGNATURE_BYTES
 from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
 from fedhist.protocol.masking.terms import MaskingTerms
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"FM"
 _HEADER = struct.Struct("<2sBB32s")
 HEADER_BYTES = _HEADER.size
@@ -102,21 +103,30 @@ class OpenedShare(NamedTuple):
 
 def message(kind: Kind, terms: MaskingTerms, body: bytes | memoryview) -> bytes:
     """A body with its header."""
-    return b"".join((_HEADER.pack(MAGIC, VERSION, kind, terms.digest), body))
+    return b"".join((_HEADER.pack(MAGIC, VERSION, kind, _bound_to(kind, terms)), body))
+
+
+def advertisement(session: bytes, body: bytes) -> bytes:
+    """The message that advertises keys for a session, whose other terms need not be known yet."""
+    return _HEADER.pack(MAGIC, VERSION, Kind.ADVERTISEMENT, session) + body
+
+
+def _bound_to(kind: Kind, terms: MaskingTerms) -> bytes:
+    return terms.session if kind is Kind.ADVERTISEMENT else terms.digest
 
 
 def body_of(data: bytes, kind: Kind, terms: MaskingTerms) -> memoryview:
     """What follows the header, refused unless the header says that it is this kind of message under these terms."""
     if len(data) < HEADER_BYTES:
         raise DecodeError(f"a message has at least {HEADER_BYTES} bytes, this one {len(data)}")
-    magic, version, number, digest = _HEADER.unpack_from(data)
+    magic, version, number, bound = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise DecodeError("these bytes are no message of masking")
     if version != VERSION:
         raise DecodeError(f"a message of version {version}; this side speaks version {VERSION}")
     if number != kind:
         raise DecodeError(f"a message of kind {number} where {kind.name.lower()} ({kind.value}) is due")
-    if digest != terms.digest:
+    if bound != _bound_to(kind, terms):
         raise DecodeError("a message under other terms, or of another session")
     return memoryview(data)[HEADER_BYTES:]
 
@@ -132,6 +142,12 @@ def read_advertisement(body: bytes | memoryview, terms: MaskingTerms) -> Adverti
         raise DecodeError(f"an advertisement of {len(body)} bytes where {advertisement_bytes(terms)} are due")
     raw = bytes(body)
     return Advertisement(raw[:32], raw[32:64], raw[64:96], raw[96:])
+
+
+def split_answer(data: bytes, terms: MaskingTerms) -> tuple[bytes, bytes]:
+    """The two messages of an answer that advertises keys for the next session, and then opens shares in this one."""
+    end = HEADER_BYTES + advertisement_bytes(terms)
+    return data[:end], data[end:]
 
 
 def roster_entry(device: int, body: bytes) -> bytes:

@@ -17,4 +17,4 @@ def geometric_candidates(first: int, last: int, count: int) -> Integers:
         return np.array([last], dtype=np.int64)
     spread = np.rint(np.geomspace(first, last, count)).astype(np.int64)
     spread[0], spread[-1] = first, last
-    return np.unique(spread)
+    return spread[np.diff(spread, prepend=first - 1) > 0]

@@ -235,9 +235,10 @@ class PlanFields:
         symbol="S",
     )
     dropout_share: float = _field(
-        0.10,
+        FILLED_IN,
         "With masking: the share of the participants, 0 to 0.3, that may vanish in a round. If more do, the round "
         "fails.",
+        filled_in="0.1; for 4 to 9 participants (signed: 5 to 9) the share that lets one of them vanish",
         symbol="S",
     )
     noise_from: str = _field(

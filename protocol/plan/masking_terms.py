@@ -23,11 +23,34 @@ MIN_PARTICIPANTS = 3
 MAX_TABLE_CAPACITY = 2**22
 MAX_SHARE = 0.3
 """The largest share of corrupt participants, and of drop-outs."""
+DROPOUT_SHARE = 0.10
 UNMASKED = {
-    name: FIELDS[name].default
-    for name in ("masking", "participants", "corrupt_share", "dropout_share", "noise_from")
-}
+    name: FIELDS[name].default for name in ("masking", "participants", "corrupt_share", "noise_from")
+} | {"dropout_share": DROPOUT_SHARE}
 """The fields of a plan that does not mask."""
+
+
+def usual_dropout_share(plan: Plan) -> float:
+    """A tenth; of fewer than ten participants the smallest whole percentage that lets one vanish, where one may.
+
+    Of n participants one may vanish if those who are left can rebuild everybody's secrets. The seed of one who stays
+    has n - 1 holders, of whom n - 2 are left, so t <= n - 2. Where nobody is corrupt, t is (n - 1) // 2 + 1 without
+    signatures, so n is at least 4, and n // 2 + 1 with them, so n is at least 5.
+
+    What is protected is what a plan for n - 1 participants without drop-outs protects: a sum over n - 1 or more.
+    """
+    participants = plan.participants
+    if not plan.is_masked or participants is None:
+        return DROPOUT_SHARE
+    if not MIN_PARTICIPANTS <= participants <= 1 / DROPOUT_SHARE:
+        return DROPOUT_SHARE
+    one = math.ceil(100 / participants) / 100
+    try:
+        for devices in (participants, participants - 1):
+            parameters_for(devices, _terms_for(plan, one))
+    except InvalidInput:
+        return DROPOUT_SHARE
+    return one
 
 
 def check_masking(plan: Plan) -> None:
@@ -119,13 +142,18 @@ def masks_of(plan: Plan) -> Masks:
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
     """The degree of the graph and the share threshold when this many participants advertise; None for all of them."""
-    terms = MaskingTerms(
+    asked = plan.masks.participants
+    return parameters_for(asked if devices is None else devices, _terms_for(plan, plan.dropout_share))
+
+
+def _terms_for(plan: Plan, dropout_share: float) -> MaskingTerms:
+    """What the graph depends on, for a session that is never held."""
+    return MaskingTerms(
         session=bytes(SESSION_BYTES),
         length=1,
         width=64,
         corrupt_share=plan.corrupt_share,
-        dropout_share=plan.dropout_share,
-        signed=plan.masks.signed,
-        participants=plan.masks.participants,
+        dropout_share=dropout_share,
+        signed=plan.is_signed,
+        participants=plan.participants or 0,
     )
-    return parameters_for(plan.masks.participants if devices is None else devices, terms)

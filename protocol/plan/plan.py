@@ -31,7 +31,7 @@ from fedhist.protocol.plan.discovery_terms import (
     discovery_of,
 )
 from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
-from fedhist.protocol.plan.masking_terms import check_masking, masks_of
+from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_dropout_share
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
@@ -93,6 +93,7 @@ class Plan(PlanFields):
         check_sizes(self)
         check_mechanism(self)
         check_domain(self)
+        self._fill_in("dropout_share", usual_dropout_share(self))
         check_masking(self)
         check_budgets(self)
         if not self.is_open:

@@ -41,7 +41,7 @@ class PlanSettings(TypedDict, total=False):
     masking: str
     participants: int | None
     corrupt_share: float
-    dropout_share: float
+    dropout_share: float | None
     noise_from: str
     table_capacity: int
     label_bytes: int

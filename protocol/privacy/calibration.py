@@ -69,9 +69,9 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
     check_delta(delta, "delta")
     # The privacy loss is N(1/(2z^2), 1/z^2), and its tail is at most e^(-t^2/2): here delta is surely reached.
     high = 1 / (2 * multiplier**2) + math.sqrt(2 * math.log(1 / delta)) / multiplier
-    if _delta_at_most(multiplier, 0.0) <= delta:
+    if gaussian_delta(multiplier, 0.0) <= delta:
         return 0.0
-    return _least(lambda epsilon: _delta_at_most(multiplier, epsilon) <= delta, high * (1 + 1e-12))
+    return _least(lambda epsilon: gaussian_delta(multiplier, epsilon) <= delta, high * (1 + 1e-12))
 
 
 def _classic_multiplier(epsilon: float, delta: float) -> float:
@@ -83,7 +83,7 @@ def _analytic_multiplier(epsilon: float, delta: float) -> float:
     enough = _classic_multiplier(min(epsilon, 1.0), delta)
     if epsilon < _LEAST_EPSILON or delta < _LEAST_DELTA:
         return enough
-    return _least(lambda multiplier: _delta_at_most(multiplier, epsilon) <= delta, enough)
+    return _least(lambda multiplier: gaussian_delta(multiplier, epsilon) <= delta, enough)
 
 
 def _least(suffices: Callable[[float], bool], enough: float) -> float:
@@ -95,14 +95,14 @@ def _least(suffices: Callable[[float], bool], enough: float) -> float:
     return high
 
 
-def _delta_at_most(multiplier: float, epsilon: float) -> float:
-    """A bound, from above, on delta = P(N > near) - e^epsilon P(N > far), as tight as doubles allow.
+def gaussian_delta(multiplier: float, epsilon: float) -> float:
+    """Delta at epsilon of Gaussian noise of z = `multiplier` l2 sensitivities: at most this, as tight as doubles allow.
 
-    Where near, far = epsilon z -+ 1/(2z) (Balle & Wang 2018, theorem 8). They are known to a few times 2^-53 of `far`,
-    and a tail at x changes by a factor of at most e^(|x| + 2) for each unit of x. So both tails, exp and erfc are right
-    up to a factor of 1 +- slack, and the bound takes the worse end of each. e^epsilon times the density at `far` is the
-    density at `near`, which keeps what would overflow out of the far tail; its series, cut after a negative term, lies
-    below it.
+    Delta is P(N > near) - e^epsilon P(N > far), where near, far = epsilon z -+ 1/(2z) (Balle & Wang 2018, theorem 8).
+    They are known to a few times 2^-53 of `far`, and a tail at x changes by a factor of at most e^(|x| + 2) for each
+    unit of x. So both tails, exp and erfc are right up to a factor of 1 +- slack, and the bound takes the worse end of
+    each. e^epsilon times the density at `far` is the density at `near`, which keeps what would overflow out of the far
+    tail; its series, cut after a negative term, lies below it.
     """
     near, far = (epsilon * multiplier + sign / (2 * multiplier) for sign in (-1, 1))
     slack = 2.0**-50 * (8 + 4 * far * (far + 2))

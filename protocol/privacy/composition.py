@@ -7,6 +7,8 @@ enough to know for each mechanism a *dominating pair*: one with no smaller delta
 Wang 2022, theorem 10). The pairs used here:
 
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
+- **Sampled Gaussian**, as in training on a sample of all clients: a mixture of two Gaussians against one where a client
+  is added or removed, and what sampling leaves of a Gaussian's delta where one is replaced.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
 - **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
@@ -25,8 +27,9 @@ Wang 2022, theorem 10). The pairs used here:
     the delta of a pair, namely densities proportional to e^(x/2) and e^(-x/2) on [-epsilon, epsilon]. So that
     pair dominates every bounded-range mechanism, whatever t depends on.
 
-All pairs but the first entry's are symmetric: adding and removing a user give the same losses. Swapping P
-and Q in the first entry turns t into epsilon - t, and the largest over all t covers both.
+All pairs but the first entry's and the mixture's are symmetric: adding and removing a user give the same losses.
+Swapping P and Q in the first entry turns t into epsilon - t, and the largest over all t covers both. Distributions with
+a mixture are kept for both orders, and each delta is the larger one.
 
 Gaussians have a closed form, also beside entries of few losses. Where there are many others, distributions are put on
 a grid. Both ways, and where a range is cut into few losses, dots are connected (Doroshenko et al. 2022), which never
@@ -38,15 +41,13 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -56,6 +57,17 @@ from fedhist.protocol.privacy.ledger import (
     Cost,
     GaussianLoss,
     PureLoss,
+    SampledGaussianLoss,
+)
+from fedhist.protocol.privacy.loss_distributions import (
+    Gaussian,
+    GaussianBeside,
+    Shifted,
+    on_grid,
+    pure_profile,
+    range_profile,
+    sampled_on_grid,
+    sampled_reach,
 )
 
 # Twenty standard deviations in this many steps: 1e-4 a step for a Gaussian of epsilon = 1, delta = 1e-6.
@@ -68,16 +80,19 @@ _MOST_GROUPS = 24
 _PLAIN_EPSILON = 30.0
 # With less spread than this, the difference of tails that is a Gaussian's delta has no digits left.
 _LEAST_SPREAD = 1e-8
-# Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
-_TAIL_ERROR = 2e-12
-# How near the smallest sufficient epsilon one is that is given in its place.
-_CLOSE_EPSILON = 1e-10
 # Places of a bounded range's losses for each standard deviation of a Gaussian's beside it, and the most in all.
 _ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
+# With less noise, samples count as if everybody were in them, which is sound: what they save has too many digits.
+_LEAST_SAMPLED_NOISE = 0.1
+# Steps on a grid with sampled Gaussians: they may be rare, and their losses tiny.
+_LEAST_STEP = 1e-6
+# What is cut off, of a delta: e^-20.
+_FAR = math.exp(-20)
+# The most places on a grid to one side of 0, before several are composed.
+_MOST_PLACES = 500_000
 
-_Profile = Callable[[Floats], Floats]
 _Groups = tuple[tuple[float, int], ...]
 
 
@@ -118,12 +133,63 @@ def tight_total(charges: Iterable[Charge]) -> Cost:
     basic = basic_total(entries)
     if not math.isfinite(basic.epsilon) or not 0 < basic.delta < 1:
         return basic
-    branching = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
-    if len(branching) == 1 and basic.epsilon <= _PLAIN_EPSILON:
-        epsilon = _branched_epsilon(_Losses.of(entries, branched=True), branching[0], basic)
-    else:
-        epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
-    return Cost(epsilon, basic.delta) if epsilon < basic.epsilon else basic
+    return Cost(epsilon_at(entries, basic.delta), basic.delta)
+
+
+def epsilon_at(charges: Iterable[Charge], delta: float) -> float:
+    """The least epsilon that we can prove at a delta of the caller's choice, above 0 and below 1; infinite if none.
+
+    For the same sequences as `tight_total`.
+    """
+    entries = list(charges)
+    basic = basic_total(entries)
+    if not math.isfinite(basic.epsilon):
+        return math.inf
+    # By adding up, which is no way to a smaller delta.
+    plain = basic.epsilon if basic.delta <= delta else math.inf
+    branching = _branching(entries, basic)
+    if branching is None:
+        return min(_tight_epsilon(_Losses.of(entries), delta), plain)
+    most = basic.epsilon if math.isfinite(plain) else 4 * basic.epsilon
+    return min(_branched_epsilon(_Losses.of(entries, branched=True), branching, Cost(most, delta)), plain)
+
+
+def delta_at(charges: Iterable[Charge], epsilon: float) -> float:
+    """The least delta that we can prove at an epsilon of the caller's choice, 0 or more; 1 if none.
+
+    For the same sequences as `tight_total`.
+    """
+    entries = list(charges)
+    basic = basic_total(entries)
+    if not math.isfinite(basic.epsilon):
+        return 1.0
+    plain = min(basic.delta, 1.0) if basic.epsilon <= epsilon else 1.0
+    branching = _branching(entries, basic)
+    losses = _Losses.of(entries, branched=branching is not None)
+    of_ways = [losses] if branching is None else [losses.beside(way) for way in branching.ways]
+    if any(one.spread() < _LEAST_SPREAD for one in of_ways):
+        return plain
+    failure = 0.0 if branching is None else branching.failure
+    with np.errstate(all="ignore"):
+        for one in of_ways:
+            rest = Shifted(_rest_of(one, _ROUNDING), epsilon - one.plain)
+            step = one.first_range / _RANGE_CELLS
+            failure += float(_lattice_deltas(rest, one.first_range, step, 0)[0]) * (1 + 1e-9) + _ROUNDING
+    delta = losses.infinite + (1 - losses.infinite) * failure
+    return min(delta, plain) if math.isfinite(delta) else plain
+
+
+def loss_epsilon(loss: SampledGaussianLoss, delta: float) -> float:
+    """The epsilon at this delta of sampled Gaussian releases alone, rounded up; never above that without samples."""
+    entry = Charge("", "sampled-gaussian", {}, 1.0, "l2", "add-remove", 1.0, delta, loss)
+    whole = Gaussian(math.sqrt(loss.releases) / loss.multiplier).get_epsilon_for_delta(delta)
+    return min(_tight_epsilon(_Losses.of([entry]), delta), whole)
+
+
+def _branching(entries: Sequence[Charge], basic: Cost) -> AlternativesLoss | None:
+    """The only entry with alternatives, if its ways can be told apart."""
+    found = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
+    return found[0] if len(found) == 1 and basic.epsilon <= _PLAIN_EPSILON else None
 
 
 @dataclass(frozen=True)
@@ -137,14 +203,16 @@ class _Losses:
         precision: sum of 1/z^2 over the Gaussian entries.
         infinite: the probability that an approximate entry fails.
         plain: epsilons so large that they are just added up.
+        sampled: (one release, how many) of the sampled Gaussians.
     """
 
-    first_range: float
-    ranges: _Groups
-    pure: _Groups
-    precision: float
-    infinite: float
-    plain: float
+    first_range: float = 0.0
+    ranges: _Groups = ()
+    pure: _Groups = ()
+    precision: float = 0.0
+    infinite: float = 0.0
+    plain: float = 0.0
+    sampled: tuple[tuple[SampledGaussianLoss, int], ...] = ()
 
     @classmethod
     def of(cls, entries: Sequence[Charge], *, branched: bool = False) -> _Losses:
@@ -152,6 +220,7 @@ class _Losses:
         first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
+        sampled: Counter[SampledGaussianLoss] = Counter()
         plain = []
         for position, entry in enumerate(entries):
             match entry.loss:
@@ -159,6 +228,10 @@ class _Losses:
                     pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
+                case SampledGaussianLoss() as loss if loss.multiplier < _LEAST_SAMPLED_NOISE:
+                    precision.append(loss.releases * loss.multiplier**-2)
+                case SampledGaussianLoss() as loss:
+                    sampled[replace(loss, releases=1)] += loss.releases
                 case _ if entry.epsilon > _PLAIN_EPSILON:
                     plain.append(entry.epsilon)
                     log_finite.append(math.log1p(-entry.delta))
@@ -176,6 +249,7 @@ class _Losses:
             precision=math.fsum(precision),
             infinite=-math.expm1(math.fsum(log_finite)),
             plain=math.fsum(plain),
+            sampled=tuple(sampled.items()),
         )
 
     def beside(self, way: Alternative) -> _Losses:
@@ -191,6 +265,9 @@ class _Losses:
         variance = self.precision
         variance += sum(count * epsilon**2 / 3 for epsilon, count in self.ranges)
         variance += sum(count * epsilon**2 for epsilon, count in self.pure)
+        for loss, count in self.sampled:
+            precision = loss.multiplier**-2
+            variance += count * min(loss.probability**2 * math.expm1(min(precision, 50)), precision)
         return math.sqrt(variance)
 
 
@@ -208,7 +285,7 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
     # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
     # left: delta = infinite + (1 - infinite) rest_delta.
     rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
-    if losses.pure or losses.ranges:
+    if losses.pure or losses.ranges or losses.sampled:
         rest_delta -= _ROUNDING
     if rest_delta <= 0 or losses.spread() < _LEAST_SPREAD:
         return math.inf
@@ -222,11 +299,14 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
 
 def _rest_of(losses: _Losses, delta: float) -> Any:
     """The losses but the first entry's range and what is plainly added up, as one distribution."""
-    if not (losses.pure or losses.ranges):
-        return _Gaussian(math.sqrt(losses.precision))
-    if losses.precision > 0 and (atoms := _few_atoms(losses)) is not None:
-        return _GaussianBeside(_Gaussian(math.sqrt(losses.precision)), *atoms)
-    pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
+    if not (losses.pure or losses.ranges or losses.sampled):
+        return Gaussian(math.sqrt(losses.precision))
+    if losses.precision > 0 and not losses.sampled and (atoms := _few_atoms(losses)) is not None:
+        return GaussianBeside(Gaussian(math.sqrt(losses.precision)), *atoms)
+    longest = max((sampled_reach(loss, delta * _FAR) for loss, _ in losses.sampled), default=0.0)
+    least = _LEAST_STEP if losses.sampled else 0.0
+    interval = max(20 * losses.spread() / _GRID_POINTS, longest / _MOST_PLACES, least)
+    pairs = _distributions(losses, delta, interval=interval)
     return functools.reduce(lambda one, other: one.compose(other), pairs)
 
 
@@ -242,7 +322,7 @@ def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost)
     step = (others.first_range or basic.epsilon / 16) / _RANGE_CELLS
 
     def spent(steps: int) -> float:
-        shifted = (_Shifted(rest, step * steps) for rest in rests)
+        shifted = (Shifted(rest, step * steps) for rest in rests)
         return sum(float(_lattice_deltas(rest, others.first_range, step, 0)[0]) for rest in shifted)
 
     with np.errstate(all="ignore"):
@@ -293,70 +373,14 @@ def _high_shares(epsilon: float) -> Floats:
     return shares
 
 
-@dataclass(frozen=True)
-class _Gaussian:
-    """Gaussian noise alone, which needs no grid: its delta has a closed form (Balle & Wang 2018, theorem 8).
-
-    With the methods of a distribution on a grid, so that what follows need not tell them apart.
-
-    Args:
-        shift: 1/z, by how many standard deviations one user moves the mean.
-    """
-
-    shift: float
-
-    def get_epsilon_for_delta(self, delta: float) -> float:
-        """Rounded up, and from 1/2 on that at 0.49, which is no smaller."""
-        return gaussian_epsilon(1 / self.shift, min(delta, 0.49))
-
-    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
-        """Rounded up by a multiple of what the two tails, whose difference it is, may be wrong by."""
-        upper = special.ndtr(self.shift / 2 - epsilon / self.shift)
-        lower = np.exp(epsilon + special.log_ndtr(-self.shift / 2 - epsilon / self.shift))
-        result: Floats = np.minimum(np.maximum(upper - lower, 0) + _TAIL_ERROR * upper, 1)
-        return result
-
-
-@dataclass(frozen=True, eq=False)
-class _GaussianBeside:
-    """Gaussian noise after mechanisms of few losses: delta(e) is the mean of the Gaussian's at e less each of them."""
-
-    gaussian: _Gaussian
-    losses: Floats
-    chances: Floats
-
-    def get_epsilon_for_delta(self, delta: float) -> float:
-        """Rounded up."""
-        start = self.gaussian.get_epsilon_for_delta(delta)
-        low, high = start + float(self.losses.min()) - 1e-3, start + float(self.losses.max())
-        if not math.isfinite(high):
-            return high
-        at_low, at_high = self.get_delta_for_epsilon(np.array([low, high]))
-        if at_low <= delta or at_high >= delta:
-            # No digits left to tell the two from delta. The larger one is sure to suffice.
-            return high
-        while high - low > _CLOSE_EPSILON * max(high, 1):
-            middle = (low + high) / 2
-            if self.get_delta_for_epsilon(np.array([middle]))[0] > delta:
-                low = middle
-            else:
-                high = middle
-        return high
-
-    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
-        """Rounded up as the Gaussian's is."""
-        deltas: Floats = self.gaussian.get_delta_for_epsilon(epsilon[:, None] - self.losses) @ self.chances
-        return deltas
-
-
 def _few_atoms(losses: _Losses) -> tuple[Floats, Floats] | None:
     """The sums of losses of all entries but Gaussian ones, with their chances; None if they are too many."""
     if sum(count for _, count in (*losses.pure, *losses.ranges)) > _MOST_FACTORS:
         return None
     places_each = _ATOM_DENSITY / math.sqrt(losses.precision)
-    ends = [(epsilon, _pure_profile, 1) for epsilon, count in losses.pure for _ in range(count)]
+    ends = [(epsilon, pure_profile, 1) for epsilon, count in losses.pure for _ in range(count)]
     ends += [
-        (epsilon, _range_profile, math.ceil(2 * epsilon * places_each))
+        (epsilon, range_profile, math.ceil(2 * epsilon * places_each))
         for epsilon, count in losses.ranges
         for _ in range(count)
     ]
@@ -385,38 +409,16 @@ def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[An
             1 / math.sqrt(losses.precision),
             pessimistic_estimate=True,
             value_discretization_interval=interval,
-            log_mass_truncation_bound=math.log(delta) - 20,
+            log_mass_truncation_bound=math.log(delta * _FAR),
         )
         pairs.append(gaussian)
-    for groups, profile in ((losses.pure, _pure_profile), (losses.ranges, _range_profile)):
+    for groups, profile in ((losses.pure, pure_profile), (losses.ranges, range_profile)):
         for epsilon, count in groups:
-            pair = _on_grid(functools.partial(profile, epsilon), epsilon, interval)
+            pair = on_grid(functools.partial(profile, epsilon), epsilon, interval)
             pairs.append(pair.self_compose(count) if count > 1 else pair)
+    for loss, count in losses.sampled:
+        pairs.append(sampled_on_grid(loss, count, failure=delta * _FAR, interval=interval))
     return pairs
-
-
-def _on_grid(profile: _Profile, epsilon: float, interval: float) -> Any:
-    """The distribution on the grid whose delta agrees with `profile` there and is no smaller between."""
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-
-    last = math.ceil(epsilon / interval)
-    deltas = profile(np.arange(-last, last + 1, dtype=np.float64) * interval)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -last, last, deltas)
-    return privacy_loss_distribution.PrivacyLossDistribution(pmf)
-
-
-def _pure_profile(epsilon: float, at: Floats) -> Floats:
-    """delta(at) of randomised response: loss +epsilon with probability 1/(1 + e^-epsilon), else -epsilon."""
-    upper = -np.expm1(np.minimum(at - epsilon, 0)) / (1 + math.exp(-epsilon))
-    result: Floats = np.maximum(upper, -np.expm1(np.minimum(at, 0)))
-    return result
-
-
-def _range_profile(epsilon: float, at: Floats) -> Floats:
-    """delta(at) of the pair that dominates all mechanisms of bounded range (see the top of this module)."""
-    inside = np.expm1(np.minimum(at - epsilon, 0) / 2) ** 2 / -math.expm1(-epsilon)
-    result: Floats = np.where(at < -epsilon, -np.expm1(np.minimum(at, 0)), inside)
-    return result
 
 
 def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float) -> float:
@@ -429,16 +431,5 @@ def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float)
     if not start < 500:
         return start + epsilon  # e^start would not fit
     step = epsilon / _RANGE_CELLS
-    deltas = _lattice_deltas(_Shifted(rest, start), epsilon, step, _RANGE_CELLS)
+    deltas = _lattice_deltas(Shifted(rest, start), epsilon, step, _RANGE_CELLS)
     return start + (epsilon if deltas[-1] > delta else _crossing(deltas, delta, step))
-
-
-@dataclass(frozen=True)
-class _Shifted:
-    """A distribution whose epsilons are counted from `start`."""
-
-    rest: Any
-    start: float
-
-    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
-        return np.asarray(self.rest.get_delta_for_epsilon(self.start + epsilon))

@@ -56,6 +56,7 @@ from fractions import Fraction
 import numpy as np
 
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.privacy.calibration import gaussian_delta
 from fedhist.protocol.privacy.noise import discrete_gaussian, gaussian_variance
 from fedhist.protocol.privacy.randomness import Source
 
@@ -122,11 +123,3 @@ def epsilon_beside(multiplier: float, *, epsilon: float, delta: float) -> float:
         spent += (1 - share) * gaussian_delta(multiplier, epsilon + middle)
         low, high = (middle, high) if spent <= delta * _MARGIN else (low, middle)
     return low * _MARGIN
-
-
-def gaussian_delta(multiplier: float, epsilon: float) -> float:
-    """Delta at epsilon of Gaussian noise of `multiplier` l2 sensitivities (Balle & Wang 2018, theorem 8)."""
-    from scipy.special import log_ndtr, ndtr
-
-    half, shift = 1 / (2 * multiplier), epsilon * multiplier
-    return max(float(ndtr(half - shift)) - math.exp(epsilon + float(log_ndtr(-half - shift))), 0.0)

@@ -14,6 +14,8 @@ from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
 _T = TypeVar("_T")
+MAX_RELEASES = 10**6
+"""The most releases of one entry: more would take too long to compose."""
 # Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
@@ -47,6 +49,37 @@ class GaussianLoss:
             raise InvalidPlan(
                 f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
             )
+
+
+@dataclass(frozen=True)
+class SampledGaussianLoss:
+    """Gaussian releases, each over a fresh random sample.
+
+    Args:
+        multiplier: the standard deviation over the l2 sensitivity of one release under `change`.
+        probability: of being in a sample, below 1.
+        releases: their number, fixed beforehand.
+        change: "add-remove" where one user is in or out, with independent samples; "replace" where their contribution
+            becomes any other, for independent samples and those of a fixed size.
+    """
+
+    multiplier: float
+    probability: float
+    releases: int
+    change: str
+
+    def __post_init__(self) -> None:
+        numbers = is_number(self.multiplier) and is_number(self.probability)
+        if not (numbers and 0 < self.multiplier < math.inf and 0 < self.probability < 1):
+            raise InvalidPlan(
+                f"the noise multiplier is {self.multiplier!r} and the sampling probability {self.probability!r}",
+                allowed="a finite number above 0, and one strictly between 0 and 1",
+            )
+        whole = isinstance(self.releases, int) and not isinstance(self.releases, bool)
+        if not (whole and 1 <= self.releases <= MAX_RELEASES):
+            raise InvalidPlan(f"the number of releases is {self.releases!r}", allowed=f"1 to {MAX_RELEASES}")
+        if self.change not in _NEIGHBOURS:
+            raise InvalidPlan(f"the change is {self.change!r}", allowed=" or ".join(_NEIGHBOURS))
 
 
 @dataclass(frozen=True)
@@ -90,7 +123,9 @@ class AlternativesLoss:
             )
 
 
-PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | AlternativesLoss
+PrivacyLoss = (
+    PureLoss | BoundedRangeLoss | GaussianLoss | SampledGaussianLoss | ApproximateLoss | AlternativesLoss
+)
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
     "pure": PureLoss,
@@ -189,7 +224,9 @@ class Charge:
                 f"and sensitivity {self.sensitivity!r}",
                 allowed="finite values and a delta below 1, or private=False",
             )
-        if isinstance(self.loss, GaussianLoss) and (self.delta == 0 or self.epsilon == 0):
+        if isinstance(self.loss, GaussianLoss | SampledGaussianLoss) and (
+            self.delta == 0 or self.epsilon == 0
+        ):
             raise InvalidPlan(
                 f"{self.name} is Gaussian and costs ({self.epsilon!r}, {self.delta!r})",
                 allowed="epsilon and delta above 0",
@@ -309,6 +346,8 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
 def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
     if isinstance(loss, GaussianLoss):
         return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
+    if isinstance(loss, SampledGaussianLoss):
+        return {"kind": "sampled-gaussian", **asdict(loss)}
     if isinstance(loss, AlternativesLoss):
         return {"kind": "alternatives", **asdict(loss)}
     return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
@@ -317,6 +356,8 @@ def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
+    if value["kind"] == "sampled-gaussian":
+        return SampledGaussianLoss(**{name: entry for name, entry in value.items() if name != "kind"})
     if value["kind"] == "alternatives":
         return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
     return _LOSS_KINDS[value["kind"]]()

@@ -52,43 +52,44 @@ Field = str | int | bytes | list[int]
 
 
 class Refusal(StrEnum):
-    """Why a device declines; the whole vocabulary, so that no refusal can carry data.
+    """Why a device declines or fails; the whole vocabulary, so that no reply can carry data. Each has a sentence."""
 
-    | reason | the device |
-    |---|---|
-    | `malformed` | can't read the request |
-    | `over-budget`, `small-cohort` | has a limit on cost that the plan would pass, or wants more users than the plan |
-    | `second-request`, `other-plan` | was asked something else before, in this round or in this run |
-    | `other-plugin` | lacks a plugin that the plan uses, or has other code of that name |
-    | `other-items`, `no-users` | has another list of items; has no users |
-    | `not-masked` | got a masked plan without masks, or demands masks and the plan has none |
-    | `not-signed` | demands signed masks and the plan has plain ones |
-    | `few-participants` | wants to be one of more participants than the plan releases a sum of |
-    | `small-corrupt-share` | wants protection from a larger share of corrupt participants |
-    | `server-noise` | demands noise from devices and the plan leaves it to the server |
-    | `no-identity` | has no key for signed masks |
-    | `no-memory` | has no file in which a masking session would survive |
-    | `no-session` | does not remember the beginning of this masking session |
-    | `unsafe` | aborted the masking session: something in it was not as the protocol has it |
-    """
+    in_words: str
 
-    MALFORMED = "malformed"
-    OVER_BUDGET = "over-budget"
-    SMALL_COHORT = "small-cohort"
-    SECOND_REQUEST = "second-request"
-    OTHER_PLAN = "other-plan"
-    OTHER_PLUGIN = "other-plugin"
-    OTHER_ITEMS = "other-items"
-    NO_USERS = "no-users"
-    NOT_MASKED = "not-masked"
-    NOT_SIGNED = "not-signed"
-    FEW_PARTICIPANTS = "few-participants"
-    SMALL_CORRUPT_SHARE = "small-corrupt-share"
-    SERVER_NOISE = "server-noise"
-    NO_IDENTITY = "no-identity"
-    NO_MEMORY = "no-memory"
-    NO_SESSION = "no-session"
-    UNSAFE = "unsafe"
+    def __new__(cls, value: str, in_words: str = "") -> Refusal:
+        """A reason, and what it says of the node."""
+        reason = str.__new__(cls, value)
+        reason._value_, reason.in_words = value, in_words
+        return reason
+
+    MALFORMED = "malformed", "the node can't read the request; it may have another version of fedhist"
+    OVER_BUDGET = "over-budget", "the node's own limit on cost would be passed"
+    SMALL_COHORT = "small-cohort", "the node wants more users than the plan's minimum-cohort"
+    SECOND_REQUEST = "second-request", "the node was asked something else, or the same, in this round before"
+    OTHER_PLAN = "other-plan", "the node was asked about another plan in this run before"
+    OTHER_PLUGIN = "other-plugin", "the node lacks a plugin of the plan, or has other code of that name"
+    OTHER_ITEMS = "other-items", "the node's list of items is not the server's, or is in another order"
+    NO_USERS = "no-users", "the node has no users"
+    NOT_MASKED = "not-masked", "the node demands masks, or got a masked plan without them"
+    NOT_SIGNED = "not-signed", "the node demands signed masks"
+    FEW_PARTICIPANTS = "few-participants", "the node wants to be one of more participants"
+    SMALL_CORRUPT_SHARE = "small-corrupt-share", "the node wants the plan to expect more corrupt participants"
+    SERVER_NOISE = "server-noise", "the node demands noise from devices"
+    OTHER_CONTENT = "other-content", "the node got something else to work on than what the sum was begun with"
+    NO_IDENTITY = "no-identity", "the node has no key for signed masks"
+    NO_MEMORY = "no-memory", "the node has no memory-path, which masked rounds need"
+    NO_SESSION = "no-session", "the node does not remember the beginning of this masking session"
+    UNSAFE = "unsafe", "the node gave up the masking session: something in it was not as it should be"
+    MISSING_FILE = "missing-file", "a file that the node's configuration names is not there"
+    BAD_FILE = "bad-file", "a file of the node can't be read, or is not what its name says"
+    BAD_MEMORY = "bad-memory", "the node's memory file can't be read or written"
+    BAD_CONFIGURATION = "bad-configuration", "the node's configuration is incomplete or wrong"
+    FAILED = "failed", "something else went wrong on the node; its log has more"
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the node would say the same to the next round of the run: all but what is about one session."""
+        return self not in (Refusal.NO_SESSION, Refusal.UNSAFE)
 
 
 class Status(StrEnum):

@@ -49,8 +49,15 @@ def charged(
         entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
     except BudgetExceeded as refusal:
         raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
-    try:
+    with ending(entry):
         yield entry.record
+
+
+@contextmanager
+def ending(entry: OpenRun) -> Iterator[None]:
+    """End the run as its body ends: released, or failed with the kind of its error."""
+    try:
+        yield
     except BaseException as error:
         with undisturbed():
             try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedhist.client.device import answer_population, clear_answer
-from fedhist.client.policy import Memory, Policy, admit, round_cost
+from fedhist.client.policy import Memory, Policy, admit, check, round_cost
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source, SystemSource
@@ -146,7 +146,7 @@ def floors(setting: Setting) -> Finding:
 
 def _admits(memory: Memory, envelope: Envelope, policy: Policy | None = None) -> bool:
     try:
-        admit(policy or Policy(), memory, envelope)
+        check(policy or Policy(), memory, envelope)
     except Refused:
         return False
     return True

@@ -227,7 +227,7 @@ def sums_at_the_limit(setting: Setting) -> Finding:
         threshold = plan.fixed_threshold
         request = release_request(plan, Selection(threshold), source=setting.auditor())
         population = crafted([[(0, 5000)]] * users, 2)
-        outcome = masked_round(request, population, source=setting.auditor().fork(users), dropout=0.0)
+        outcome = masked_round(request, population, source=setting.auditor().fork(users))
         expected = users * threshold.steps
         wrong += outcome.total.values.tolist() != [expected, 0]
         cases += 1

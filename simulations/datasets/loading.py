@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeGuard
+from typing import Any
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.item_choice import ItemChoice
+from fedhist.client.files.data_kinds import is_matrix, is_path, is_population
+from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
 from fedhist.client.files.records import (
     NOBODY,
     Following,
@@ -35,11 +33,6 @@ from fedhist.simulations.datasets.registry import (
     make_population,
 )
 from fedhist.simulations.datasets.synthetic import materialise
-
-NORMALISATIONS: dict[str, Callable[[str], str]] = {
-    "nfc": lambda text: unicodedata.normalize("NFC", text),
-    "casefold": lambda text: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +68,12 @@ class Wanted:
         """The synthetic population as `synthetic:NAME?key=value`; None for data."""
         if self.data is None:
             return PREFIX + DEFAULT_NAME
-        return str(self.data) if _is_path(self.data) and is_synthetic(str(self.data)) else None
+        return str(self.data) if is_path(self.data) and is_synthetic(str(self.data)) else None
 
     @property
     def path(self) -> Path | None:
         """The file of the data; None if it is in memory or synthetic."""
-        return Path(self.data) if _is_path(self.data) and self.synthetic is None else None
+        return Path(self.data) if is_path(self.data) and self.synthetic is None else None
 
     @property
     def label(self) -> str:
@@ -103,9 +96,9 @@ class Wanted:
             return item_origin(self.path, top_items=self.top_items)
         if self.top_items is not None:
             return ItemOrigin.TOP
-        if _is_matrix(self.data):
+        if is_matrix(self.data):
             return ItemOrigin.PUBLIC
-        return origin_of(self.data) if _is_population(self.data) else ItemOrigin.DATA
+        return origin_of(self.data) if is_population(self.data) else ItemOrigin.DATA
 
 
 @dataclass(frozen=True)
@@ -138,7 +131,7 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
     elif wanted.path is not None:
         read = partial(population_in, wanted.path, **_how(wanted, follow))
         loaded = _from_data(wanted, read, _name(wanted.path))
-    elif _is_matrix(wanted.data) or _is_population(wanted.data):
+    elif is_matrix(wanted.data) or is_population(wanted.data):
         loaded = _from_memory(wanted)
     else:
         from fedhist.client.files.frames import frame_kind, in_memory
@@ -155,25 +148,11 @@ def _name(path: Path) -> str:
     return path.name or path.resolve().name
 
 
-def _is_path(data: object) -> TypeGuard[str | os.PathLike[str]]:
-    return isinstance(data, str | os.PathLike)
-
-
-def _is_matrix(data: object) -> bool:
-    # What made a matrix has imported scipy's module. Nobody else waits for it.
-    sparse = sys.modules.get("scipy.sparse")
-    return sparse is not None and bool(sparse.issparse(data))
-
-
-def _is_population(data: object) -> TypeGuard[Population]:
-    return all(hasattr(data, name) for name in ("users", "domain_size", "shards"))
-
-
 def _check_wanted(wanted: Wanted) -> None:
     """Refuse settings that the data has no use for."""
     if wanted.items_file is not None and wanted.item_names is not None:
         raise InvalidInput("two lists of items", allowed="one list, in a file or in memory")
-    whole = wanted.synthetic is not None or _is_matrix(wanted.data) or _is_population(wanted.data)
+    whole = wanted.synthetic is not None or is_matrix(wanted.data) or is_population(wanted.data)
     if whole and wanted.columns.given:
         raise InvalidInput(
             f"{wanted.columns.in_words()} for data without columns of users and items",
@@ -214,7 +193,7 @@ def _from_data(wanted: Wanted, read: Callable[[ItemChoice], SparsePopulation], n
 
 def _from_memory(wanted: Wanted) -> Loaded:
     """A matrix or population as it is, or over the wanted items."""
-    if _is_matrix(wanted.data):
+    if is_matrix(wanted.data):
         population: Population = SparsePopulation.from_scipy(wanted.data, labels=wanted.item_names)
         wanted, name = replace(wanted, item_names=None), "matrix"
     else:

@@ -54,12 +54,14 @@ class Federation:
         port: where the SuperLink listens.
         certificates: its TLS.
         programs: all processes, the SuperLink first.
+        database: where the SuperLink keeps nodes and runs; None for its memory.
     """
 
     folder: Path
     port: int
     certificates: Certificates
     programs: Programs
+    database: Path | None = None
     nodes: list[Program] = field(default_factory=list)
 
     def submit(self, app: Path, settings: Mapping[str, Value] | None = None) -> str:
@@ -108,6 +110,7 @@ class Federation:
             *(_program("flower-superlink"), "--host", _HOST, "--port", str(self.port)),
             *("--ssl-ca-certfile", str(tls.authority), "--ssl-certfile", str(tls.certificate)),
             *("--ssl-keyfile", str(tls.key), "--enable-supernode-auth"),
+            *(("--database", str(self.database)) if self.database else ()),
         ]
         self.programs.start("superlink", command, self.environment("superlink"))
         trusted = ssl.create_default_context(cafile=str(tls.authority))
@@ -178,13 +181,18 @@ class Federation:
 
 @contextmanager
 def open_federation(
-    folder: Path, configs: Sequence[Mapping[str, Value]], *, tell: Callable[[str], None] = lambda text: None
+    folder: Path,
+    configs: Sequence[Mapping[str, Value]],
+    *,
+    database: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Federation]:
     """A SuperLink and a SuperNode for each configuration; all of it is stopped when the block ends, however it ends.
 
     Args:
         folder: an empty folder for certificates, keys, logs and Flower homes.
         configs: the `--node-config` of each SuperNode.
+        database: where the SuperLink keeps nodes and runs; None for its memory.
         tell: called with each step.
     """
     for name in _PROGRAMS:
@@ -193,7 +201,7 @@ def open_federation(
         (folder / part).mkdir()
     link_port, *ports = free_ports(1 + len(configs))
     programs = Programs(folder / "logs")
-    federation = Federation(folder, link_port, make_certificates(folder / "keys"), programs)
+    federation = Federation(folder, link_port, make_certificates(folder / "keys"), programs, database)
     _write_connection(federation)
     try:
         tell(f"starting a SuperLink with TLS on {_HOST}:{link_port}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,12 +15,15 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plugins.identity import Kind
 from fedhist.protocol.plugins.registry import Registry
+from fedhist.simulations.faults import NO_FAULTS, Faults
 
 if TYPE_CHECKING:
     # They load numpy, and the list of engines is for help texts, too.
     from fedhist.protocol.histograms import Population
+    from fedhist.protocol.privacy.randomness import Source
     from fedhist.protocol.rounds import Request, Round, Total
     from fedhist.server.collection import RoundReport
+    from fedhist.simulations.engines.fault_cast import Cast
     from fedhist.simulations.engines.passes import Crew, Tally
 
 
@@ -50,6 +54,9 @@ ENGINES: Registry[Any] = Registry(
 )
 """Each engine's module and function, loaded when chosen because Flower and Ray are heavy; or the function itself."""
 
+DEFAULT_NODES = 100
+"""How many nodes users are spread over."""
+
 ON_NODES = ("flower-simulation",)
 """Engines that spread the users over nodes."""
 
@@ -74,7 +81,9 @@ class SimulatedTransport(ABC):
     """A transport over a whole population.
 
     Args:
-        dropout: the share of a masked round's participants that falls silent.
+        faults: what goes wrong with nodes.
+        spread_over: the number of nodes that the users are spread over; None for `DEFAULT_NODES`, or one for each user.
+        cast: which nodes are faulty; None until that is drawn.
         observe: called with the events of the rounds.
         totals: the exact totals of the rounds so far.
         bytes_per_user: how many bytes one user's own device would have sent; under masking, a participant.
@@ -84,7 +93,9 @@ class SimulatedTransport(ABC):
             their sums into `found`, in the same order; others leave them.
     """
 
-    dropout: float = 0.0
+    faults: Faults = NO_FAULTS
+    spread_over: int | None = None
+    cast: Cast | None = field(default=None, repr=False)
     observe: Observer = ignore
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
@@ -98,6 +109,15 @@ class SimulatedTransport(ABC):
     def total(self, request: Request) -> Total:
         """The sum of the requested measurement over the cohort."""
 
+    def cast_of(self, population: Population, nodes: int | None, *, source: Source) -> Cast:
+        """Which of these nodes are faulty: drawn once for all rounds."""
+        from fedhist.simulations.engines.fault_cast import Cast
+
+        nodes = nodes or self.spread_over or min(DEFAULT_NODES, population.users)
+        if self.cast is None or self.cast.nodes != nodes:
+            self.cast = Cast.drawn(self.faults, nodes, population.users, source=source)
+        return self.cast
+
 
 class Engine(Protocol):
     """Opens a transport over a population; draws repeat themselves for the same seed, on every engine."""
@@ -108,14 +128,15 @@ class Engine(Protocol):
         """The transport, until the block ends; it tells the observer what happens in the rounds."""
 
 
-def engine_named(name: str, **options: float | str) -> Engine:
+def engine_named(name: str, **options: float | str | Mapping[str, float]) -> Engine:
     """The engine of this name.
 
     Args:
         name: one of ENGINES.
-        options: the engine's own settings: `nodes` for those on nodes, `dropout`, the share of a masked round's
-            participants that falls silent, `ray_address` for those on Ray, a cluster to join, and `workers` for
-            in-process, the number of processes.
+        options: the engine's own settings: `nodes`, the number of nodes that users are spread over, on nodes and with
+            faults; `dropout`, the share of the nodes that gives no answer in a round; `faulty`, shares of faulty nodes
+            by kind, see `fedhist.simulations.faults`; `ray_address` for those on Ray, a cluster to join; and `workers`
+            for in-process, the number of processes.
     """
     found = ENGINES.find(name)
     if found is None:

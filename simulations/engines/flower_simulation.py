@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import Queue
@@ -22,20 +23,26 @@ import numpy as np
 from fedhist.client.device import answer_population
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.events import WHOLE_ROUND, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.identity import IN_PLANS
 from fedhist.protocol.plugins.loading import Parcel, parcels, receive
 from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Total
+from fedhist.server.collection import RoundReport
+from fedhist.server.drop_outs import Fault
 from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
-from fedhist.simulations.engines.contract import SimulatedTransport
+from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport
+from fedhist.simulations.engines.fault_cast import Cast
+from fedhist.simulations.engines.faulty_answers import taken_away, told
+from fedhist.simulations.engines.faulty_round import SEEN_AS
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
-from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
+from fedhist.simulations.engines.masked_in_process import parts_of
+from fedhist.simulations.engines.misbehaving_nodes import misbehave, number_of
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 from fedhist.simulations.engines.ray_runtime import (
@@ -46,15 +53,15 @@ from fedhist.simulations.engines.ray_runtime import (
     on_loopback,
     start_ray,
 )
+from fedhist.simulations.faults import FaultKind, faults_of
 
 if TYPE_CHECKING:
-    from flwr.app import Context, Message
+    from flwr.app import Context
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
     from fedhist.server.app import GridTransport
 
-DEFAULT_NODES = 100
 MAX_NODES = 10_000
 # Virtual nodes do not vanish, so a round takes as long as it takes.
 _ROUND_SECONDS = 7 * 24 * 3600.0
@@ -69,16 +76,18 @@ def open_flower_simulation(
     seed: int | None,
     nodes: int = DEFAULT_NODES,
     dropout: float = 0.0,
+    faulty: Mapping[str, float] | None = None,
     ray_address: str | None = None,
     observe: Observer = ignore,
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
-    The users lie in a temporary folder from which every node reads its own. Under masking the share `dropout` of the
-    nodes falls silent in each round. Ray is one of our own on this machine, or the cluster at `ray_address`, whose
-    machines all have to see that folder.
+    The users lie in a temporary folder from which every node reads its own. The share `dropout` of the nodes falls
+    silent in each round, and those of `faulty` misbehave, see `fedhist.simulations.faults`. Ray is one of our own on
+    this machine, or the cluster at `ray_address`, whose machines all have to see that folder.
     """
     _check(population, nodes)
+    faults = faults_of(dropout, faulty)
     check_address(ray_address)
     quieten(loopback=on_loopback(ray_address))
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
@@ -86,7 +95,7 @@ def open_flower_simulation(
         write_mapped(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
-            population, folder, seed, nodes, ray_address, dropout=dropout, observe=observe
+            population, folder, seed, nodes, ray_address, faults=faults, observe=observe
         )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
@@ -117,6 +126,10 @@ class FlowerSimulation(SimulatedTransport):
     losses: Losses = field(default_factory=Losses, repr=False)
     started: Queue[BaseException | None] = field(default_factory=Queue, repr=False)
 
+    def __post_init__(self) -> None:
+        # Before the nodes get it: without a seed nobody can draw the same again.
+        self.players = self.cast_of(self.population, self.nodes, source=device_source(self.seed))
+
     def total(self, request: Request) -> Total:
         """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
         participants = request.plan.participants
@@ -142,16 +155,17 @@ class FlowerSimulation(SimulatedTransport):
         return answer
 
     def _without_noise(self, request: Request, source: Source) -> Total:
-        """The sum over the nodes in the answer. Without a seed nobody knows who dropped out: over all of them."""
-        draws = source.fork("masking", request.round.value, "drop-outs")
-        stages = dropouts(self.nodes, self.dropout if source.seeded else 0.0, source=draws)
-        # A node that falls silent at the last stage is in the sum all the same.
-        gone = {node for stage, nodes in stages.items() if stage != "unmasking" for node in nodes}
+        """The sum over the nodes in the answer."""
+        gone = self.players.missing(request.round, masked=True)
+        lying = self.players.lying(request.round, masked=True)
         users, values = 0, np.zeros(request.measurement.shape.length, dtype=np.int64)
         for number, part in enumerate(parts_of(self.population, self.nodes)):
             if number not in gone:
-                answered = answer_population(request, part, source=source)
+                kind = lying.get(number)
+                answered = answer_population(request, told(part, kind), source=source)
                 users, values = users + answered.users, values + answered.values
+                if kind is FaultKind.OUT_OF_BOUNDS:
+                    values += taken_away(request, part.users)
         return Total(users=users, values=values)
 
     def serve(self) -> None:
@@ -176,8 +190,7 @@ class FlowerSimulation(SimulatedTransport):
                 client_app=node_app(
                     self.folder,
                     self.seed,
-                    nodes=self.nodes,
-                    dropout=self.dropout,
+                    cast=self.players if self.faults else None,
                     plugins=parcels(one for one in registered() if one.identity.kind in IN_PLANS),
                 ),
                 num_supernodes=self.nodes,
@@ -210,20 +223,40 @@ class FlowerSimulation(SimulatedTransport):
         """The round's total. A loss comes before what it led to, such as too few survivors."""
         self.losses.errors.clear()
         transport.reports.pop(request.round, None)
-        share = 0.0 if request.plan.participants is None else self.dropout
-        gone = dropouts(self.nodes, share, source=SystemSource())
-        silent = {stage: len(nodes) for stage, nodes in gone.items()}
+        masked, round_ = request.plan.is_masked, request.round
+        missing = self.players.missing(round_, masked=masked)
+        silent = (
+            {stage: len(nodes) for stage, nodes in self.players.silent[round_].items()}
+            if masked
+            else {WHOLE_ROUND: len(missing)}
+        )
         try:
             total = transport.total(request)
         finally:
             if request.round in transport.reports:
                 check_nobody_lost(transport.reports[request.round], silent, self.losses)
-        if not any(silent.values()) and total.users != self.population.users:
+        due = self.population.users - self.players.users_of(missing)
+        if total.users != due:
+            who = "all other nodes" if missing else "all nodes"
             raise RoundFailed(
-                f"round {request.round.value}: all nodes answered, for {total.users:,} of {self.population.users:,} "
-                "users; nothing was released. Something changed the users' files; run it again"
+                f"round {round_.value}: {who} answered, for {total.users:,} of {due:,} users; nothing was released. "
+                "Something changed the users' files; run it again"
             )
         return total
+
+    def _note(self, report: RoundReport) -> None:
+        """Keep a round's report. A virtual node can't be silent: it fails, and is counted as what it stands for."""
+        if not report.stages:
+            report = replace(report, faults=self._as_modelled(report))
+        self.reports[report.round] = report
+
+    def _as_modelled(self, report: RoundReport) -> dict[Fault, int]:
+        faults = Counter(report.faults)
+        for kind in self.players.missing(report.round, masked=False).values():
+            if SEEN_AS[kind] is Fault.NO_ANSWER and faults[Fault.ERROR]:
+                faults[Fault.ERROR] -= 1
+                faults[Fault.NO_ANSWER] += 1
+        return {fault: count for fault, count in faults.items() if count}
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport
@@ -239,7 +272,7 @@ class FlowerSimulation(SimulatedTransport):
             node_timeout=_START_SECONDS,
             labels=labels,
             simulated=True,
-            on_report=lambda report: self.reports.update({report.round: report}),
+            on_report=self._note,
             observe=self.observe,
             on_error=self.losses.note,
             directory=read_identities(self.folder)[0].directory if plan.is_signed else None,
@@ -250,8 +283,7 @@ def node_app(
     folder: Path,
     seed: int | None,
     *,
-    nodes: int,
-    dropout: float = 0.0,
+    cast: Cast | None = None,
     plugins: tuple[Parcel, ...] = (),
 ) -> ClientApp:
     """The ClientApp of a virtual node: its users are a part of the population in the folder, its plugins ours."""
@@ -259,21 +291,17 @@ def node_app(
 
     from fedhist.client.app import mount
 
-    # The same participants, at the same stages, as in the other engines.
-    silent = {
-        (round_.value, stage): frozenset(gone)
-        for round_ in Round
-        for stage, gone in dropouts(
-            nodes, dropout, source=device_source(seed).fork("masking", round_.value, "drop-outs")
-        ).items()
-    }
+    def load(context: Context) -> Population:
+        part = read_part(folder, number_of(context), int(context.node_config["num-partitions"]))
+        return part if cast is None else told(part, cast.faulty.get(number_of(context)))
+
     return mount(
-        ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
-        lambda context: read_part(folder, _number(context), int(context.node_config["num-partitions"])),
+        ClientApp(mods=None if cast is None else [partial(misbehave, cast)]),
+        load,
         # Every virtual node has an identity, and takes part in rounds of any kind.
         policy=Policy(minimum_masking="none"),
         source=lambda context: device_source(seed),
-        identity=lambda context: read_identities(folder)[_number(context)],
+        identity=lambda context: read_identities(folder)[number_of(context)],
         simulated=lambda context: True,
         plugins=lambda context: receive(plugins),
     )
@@ -282,23 +310,6 @@ def node_app(
 def device_source(seed: int | None) -> Source:
     """Where devices draw from: the same on every engine."""
     return SystemSource() if seed is None else SeededSource(seed)
-
-
-def _number(context: Context) -> int:
-    return int(context.node_config["partition-id"])
-
-
-def _fall_silent(
-    silent: Mapping[tuple[str, str], frozenset[int]],
-    message: Message,
-    context: Context,
-    answer: Callable[[Message, Context], Message],
-) -> Message:
-    """Goes before a node's handlers: a drop-out fails instead of answering."""
-    key = (message.metadata.group_id, message.metadata.message_type.removeprefix("query."))
-    if _number(context) in silent.get(key, ()):
-        raise RoundFailed("a drop-out of the simulation")
-    return answer(message, context)
 
 
 def _check(population: Population, nodes: int) -> None:

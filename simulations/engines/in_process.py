@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import cast
 
 from fedhist.client.device import answer_population, answers
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, Read, ignore
 from fedhist.protocol.histograms import Divisible, Population, labels_of, names_of
 from fedhist.protocol.labels.renumbering import only_held
@@ -22,6 +22,7 @@ from fedhist.simulations.engines.cores import workers_for
 from fedhist.simulations.engines.masked_in_process import masked_round
 from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
+from fedhist.simulations.faults import faults_of
 
 _SAMPLE = 100
 
@@ -36,8 +37,10 @@ class InProcess(SimulatedTransport):
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
         if request.plan.is_masked:
+            parts = request.plan.masks.participants
+            cast = self.cast_of(self.population, parts, source=self.source) if self.faults else None
             outcome = masked_round(
-                request, self.population, source=self.source, dropout=self.dropout, observe=self.observe
+                request, self.population, source=self.source, cast=cast, observe=self.observe
             )
             self.totals[request.round] = outcome.exact
             self.bytes_per_user[request.round] = outcome.bytes_sent
@@ -52,21 +55,44 @@ def open_in_process(
     *,
     seed: int | None,
     dropout: float = 0.0,
+    faulty: Mapping[str, float] | None = None,
+    nodes: int | None = None,
     workers: int | None = None,
     observe: Observer = ignore,
 ) -> Iterator[InProcess]:
-    """A transport over the population on this machine; under masking this share of the participants drops out.
+    """A transport over the population on this machine.
 
     Args:
         population: all users.
         seed: of the users' draws; None draws from the operating system.
-        dropout: the share of a masked round's participants that falls silent.
+        dropout: the share of the nodes that gives no answer in a round.
+        faulty: shares of faulty nodes by kind, see `fedhist.simulations.faults`.
+        nodes: the number of nodes that may be faulty; None for 100, or one for each user. Under masking they are the
+            plan's participants.
         workers: the number of processes. None is one for each core where there are many users, see `cores`.
         observe: called with the events of the rounds.
     """
     source = SystemSource() if seed is None else SeededSource(seed)
     with crew_here(population, workers) as crew:
-        yield InProcess(population, source, dropout=dropout, observe=observe, crew=crew)
+        yield InProcess(
+            population,
+            source,
+            faults=faults_of(dropout, faulty),
+            spread_over=checked_nodes(population, nodes),
+            observe=observe,
+            crew=crew,
+        )
+
+
+def checked_nodes(population: Population, nodes: int | None) -> int | None:
+    """Refuse nodes without users."""
+    if nodes is not None and not 1 <= nodes <= population.users:
+        raise InvalidInput(
+            f"{population.users} users can't be spread over {nodes} nodes",
+            allowed="1 node or more, with at least one user each",
+            advice="choose --nodes",
+        )
+    return nodes
 
 
 @contextmanager
@@ -87,6 +113,8 @@ def plain_round(
 ) -> Total:
     """A round without masks: one pass of the transport's crew, which the transport remembers."""
     started, crew = perf_counter(), transport.crew or partial(alone, population)
+    if transport.faults:
+        return _faulty_round(transport, request, population, crew, source=source)
     watch = ProcessWatch(transport.observe, request)
     tallies = [Answers(request, source), *transport.along]
     contribution, *found = crew(tallies, reading(transport.observe, population))
@@ -100,6 +128,23 @@ def plain_round(
             f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
             f"{population.users:,}; nothing was released. Check the population's shards"
         )
+    transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
+    return total
+
+
+def _faulty_round(
+    transport: SimulatedTransport, request: Request, population: Population, crew: Crew, *, source: Source
+) -> Total:
+    """The same with faulty nodes."""
+    from fedhist.simulations.engines.faulty_round import FaultyRound
+
+    cast = transport.cast_of(population, None, source=source)
+    asked = FaultyRound(cast, request, population, source=source, observe=transport.observe)
+    contribution, *found = crew([asked.tally, *transport.along], reading(transport.observe, population))
+    transport.along.clear()
+    transport.found += found
+    total, report = asked.end(contribution)
+    transport.totals[request.round], transport.reports[request.round] = total, report
     transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
     return total
 

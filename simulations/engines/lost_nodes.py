@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import WHOLE_ROUND
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.server.collection import RoundReport
 
 _RAISED = re.compile(r"<class '([\w.]+)(\(\w+\))?'>")
@@ -38,20 +40,38 @@ class Losses:
         )
 
 
+def silent_at(stage: str, silent: Mapping[str, Collection[int]]) -> set[int]:
+    """The modelled drop-outs that do not answer in this stage of a masked round: those of this stage and those before.
+
+    A round after the first asks only those for keys that have not advertised any; the others it would have asked then
+    fall silent in the next stage.
+    """
+    stages = [one.value for one in MaskingStage]
+    return (
+        {node for one in stages[: stages.index(stage) + 1] for node in silent.get(one, ())}
+        if stage in stages
+        else set()
+    )
+
+
 def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Losses) -> None:
     """RoundFailed if nodes are missing beyond the modelled drop-outs.
 
     Args:
         report: the round's.
-        silent: the number of modelled drop-outs, by stage of a masked round.
+        silent: the number of modelled drop-outs, by stage of a masked round, where those of a stage that did not ask
+            them are missing in the next one; else of all nodes that are modelled to add nothing, as of the whole round.
         losses: why nodes gave no answer.
     """
     if report.stages:
-        stages = report.stages.items()
-        modelled = sum(min(stage.asked - stage.answered, silent.get(name, 0)) for name, stage in stages)
-        lost = sum(report.faults.values()) - modelled
+        lost, due = sum(report.faults.values()), 0
+        for name in MaskingStage:
+            due += silent.get(name, 0)
+            if name in report.stages:
+                modelled = min(report.stages[name].asked - report.stages[name].answered, due)
+                lost, due = lost - modelled, due - modelled
     else:
-        lost = report.nodes - report.answered
+        lost = report.nodes - report.answered - silent.get(WHOLE_ROUND, 0)
     if lost > 0:
         beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
         raise RoundFailed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -15,7 +15,6 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
-from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
@@ -24,18 +23,14 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.collection import RoundReport, numbered
+from fedhist.simulations.engines.fault_cast import Cast
+from fedhist.simulations.engines.faulty_answers import taken_away, told
 from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
+from fedhist.simulations.faults import FaultKind
 
 _MANY = 500
 """With this many participants or more, a second process pays for itself."""
-
-DROPOUT_STAGES = (
-    MaskingStage.ADVERTISING,
-    MaskingStage.SHARING,
-    MaskingStage.MASKING,
-    MaskingStage.UNMASKING,
-)
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,12 @@ class MaskedRound:
 
 
 def masked_round(
-    request: Request, population: Population, *, source: Source, dropout: float, observe: Observer = ignore
+    request: Request,
+    population: Population,
+    *,
+    source: Source,
+    cast: Cast | None = None,
+    observe: Observer = ignore,
 ) -> MaskedRound:
     """The round's total through masking sessions.
 
@@ -66,7 +66,7 @@ def masked_round(
         request: of a masked plan.
         population: all users; participant i of P has the users from i n/P to (i+1) n/P.
         source: for the draws of users and sessions.
-        dropout: the share of participants that fall silent, dealt to the stages in turn.
+        cast: which participants fall silent at which stage, and which lie; None for nobody.
         observe: called with the events of every stage.
     """
     parts = request.plan.masks.participants
@@ -74,7 +74,8 @@ def masked_round(
     draws = source.fork("masking", request.round.value)
     terms = terms_of(envelope)
     watch = MaskedWatch(observe, envelope, terms, parts)
-    vectors = _Vectors(request, population, source=source, show=watch.show)
+    lying = {} if cast is None else cast.lying(request.round, masked=True)
+    vectors = _Vectors(request, population, source=source, show=watch.show, lying=lying)
     keys = identities(parts, source=draws.fork("identities")) if terms.signed else None
     with closing(watch):
         run = run_cohort(
@@ -83,7 +84,7 @@ def masked_round(
             vectors,
             source=draws,
             noised=lambda number, vector: with_noise(vector, request, own=draws.fork("noise", number)),
-            dropouts=dropouts(parts, dropout, source=draws.fork("drop-outs")),
+            dropouts=None if cast is None else cast.silent[request.round],
             identities=keys,
             cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
             watch=watch.message,
@@ -120,16 +121,6 @@ def unmasked_total(request: Request, population: Population, *, source: Source) 
     return numbered(to_total(to_integers(summed), request, participants=parts), known)
 
 
-def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:
-    """Exactly this share of the participants, drawn at random and dealt to stages in turn, by stage.
-
-    A participant that falls silent at the last stage is in the sum all the same.
-    """
-    order = np.argsort(source.words(participants), kind="stable")
-    gone = order[: share_of(participants, share)].tolist()
-    return {stage: gone[place :: len(DROPOUT_STAGES)] for place, stage in enumerate(DROPOUT_STAGES)}
-
-
 def identities(participants: int, *, source: Source) -> dict[int, Identity]:
     """Keys for signed masking, and the directory of them all, for a simulation."""
     secrets = [draw_bytes(KEY_BYTES, source=source) for _ in range(participants)]
@@ -152,6 +143,7 @@ class _Vectors:
         population: all users.
         source: for what users draw.
         show: called with the first participant that has a vector, and the vector.
+        lying: participants that lie.
     """
 
     def __init__(
@@ -161,18 +153,23 @@ class _Vectors:
         *,
         source: Source,
         show: Callable[[int, Integers], None],
+        lying: Mapping[int, FaultKind],
     ) -> None:
         self._request, self._labels, self._source, self._show = request, labels_of(population), source, show
         self._parts = enumerate(parts_of(population, request.plan.masks.participants))
+        self._lying = lying
         self._made: list[int] = []
         self._sum = np.zeros(vector_length(request), dtype=np.int64)
 
     def __call__(self, number: int) -> Integers:
         """The vector of this participant, without noise."""
-        part = next(part for place, part in self._parts if place == number)
+        kind = self._lying.get(number)
+        part = told(next(part for place, part in self._parts if place == number), kind)
         vector = to_vector(
             answer_population(self._request, part, source=self._source), self._request, self._labels
         )
+        if kind is FaultKind.OUT_OF_BOUNDS:
+            vector[1:] += taken_away(self._request, part.users)
         if not self._made:
             self._show(number, vector)
         self._made.append(number)

@@ -24,7 +24,8 @@ from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.collection import Fault, RoundReport, StageReport
+from fedhist.server.collection import RoundReport, StageReport
+from fedhist.server.drop_outs import Fault
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round, tell_stage
 
 

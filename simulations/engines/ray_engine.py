@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -30,9 +30,10 @@ from fedhist.protocol.rounds import Request, Total
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import SimulatedTransport, without_masks
 from fedhist.simulations.engines.forked_crew import portable
-from fedhist.simulations.engines.in_process import plain_round
+from fedhist.simulations.engines.in_process import checked_nodes, plain_round
 from fedhist.simulations.engines.passes import Seen, Tally, alone, block_of, check_part, split, unseen
 from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
+from fedhist.simulations.faults import faults_of
 
 # So that a machine that is faster, or comes later, takes more of them.
 _PARTS_EACH = 4
@@ -57,17 +58,28 @@ class RayTransport(SimulatedTransport):
 
 @contextmanager
 def open_ray(
-    population: Population, *, seed: int | None, ray_address: str | None = None, observe: Observer = ignore
+    population: Population,
+    *,
+    seed: int | None,
+    dropout: float = 0.0,
+    faulty: Mapping[str, float] | None = None,
+    nodes: int | None = None,
+    ray_address: str | None = None,
+    observe: Observer = ignore,
 ) -> Iterator[RayTransport]:
     """A transport over the population on Ray, until the block ends.
 
     Args:
         population: all users. One that does not travel is written to a temporary folder, which all machines must see.
         seed: of the users' draws; None draws from the operating system of each machine.
+        dropout: the share of the nodes that gives no answer in a round.
+        faulty: shares of faulty nodes by kind. Parts are no nodes: this process has the faulty ones.
+        nodes: the number of nodes that may be faulty; None for 100, or one for each user.
         ray_address: of a cluster to join; None starts a Ray on this machine alone.
         observe: called with the events of the rounds.
     """
     source = SystemSource() if seed is None else SeededSource(seed)
+    faults = faults_of(dropout, faulty)
     with ExitStack() as stack:
         if getattr(population, "travels", False):
             spread, marker = cast(Divisible, population), getattr(population, "marker", None)
@@ -75,7 +87,14 @@ def open_ray(
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedhist-parts-"))
             spread, marker = write_mapped(population, Path(name)), mark(Path(name))
         stack.enter_context(ray_running(ray_address, marker))
-        yield RayTransport(population, source, observe=observe, crew=RayCrew(spread))
+        yield RayTransport(
+            population,
+            source,
+            faults=faults,
+            spread_over=checked_nodes(population, nodes),
+            observe=observe,
+            crew=RayCrew(spread),
+        )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fedhist.simulations.experiments.sources import check_different, drawn_diges
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.population_checks import check_not_empty
 
 SENTIMENT140_AUTHORS = 659_775
 """The number of authors in Sentiment140; a part of it can't reproduce the paper's numbers."""

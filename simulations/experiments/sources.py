@@ -21,7 +21,7 @@ from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.registry import PREFIX, dataset_name, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
-from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.population_checks import check_not_empty
 
 _Name = TypeVar("_Name", str, Path)
 _TAG = b"fedhist/1/experiment/drawn-once/"

@@ -61,6 +61,7 @@ from fedhist.server.declared import is_private
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
 from fedhist.server.steps import planned_charges, read_statistic, select_request
+from fedhist.simulations.population_checks import check_fits
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
 from fedhist.simulations.prediction.finding import Finding, findings, narrowed
 from fedhist.simulations.prediction.release_errors import (
@@ -69,7 +70,6 @@ from fedhist.simulations.prediction.release_errors import (
     is_predicted,
     release_errors,
 )
-from fedhist.simulations.simulation import check_fits
 
 DRAWS = 64
 """Draws of a selector whose chances have no closed form."""

@@ -154,17 +154,21 @@ def _round_steps(run: RunData, round_: Round, words: Words, *, ahead: bool) -> I
 
 
 def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
-    """The stages of a masked round, each with its drop-outs."""
+    """The stages of a masked round, each with its drop-outs. Those not asked for keys had advertised them before."""
     stages: dict[str, Any] = report.get("stages") or {
         name: {} for name in MaskingStage if name is not MaskingStage.CONFIRMING
     }
-    for name, stage in stages.items():
+    asked = report.get("stages", {}).get(MaskingStage.ADVERTISING, {}).get("asked", 0)
+    ahead = report["nodes"] - asked if report.get("stages") else 0
+    for place, (name, stage) in enumerate(stages.items()):
         words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."
         if stage:
             took = "" if stage["seconds"] is None else f" in {stage['seconds']:.2f} s ({NOT_PRIVATE})"
             words += (
                 f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes{took}."
             )
+        if ahead and place == 0:
+            words += f" The keys of {ahead:,} came with the answers that ended the round before."
         shown = f"masked: {title}" if name == MaskingStage.MASKING else name
         silent = stage["asked"] - stage["answered"] if stage else 0
         yield Step(DEVICES, SERVER, shown, words, round_, f"{silent:,} fell silent" if silent else "")

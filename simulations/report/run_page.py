@@ -16,6 +16,7 @@ from fedhist.server.words import lost_words, method, release_words, round_words,
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.faults_part import faults_section
 from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
@@ -35,6 +36,7 @@ def run_page(run: RunData) -> str:
         tiles(_tiles(run)),
         _notes(run.document.get("notes", [])),
         _released(run, charts),
+        faults_section(run),
         "" if run.found_nothing else _threshold(run, charts),
         _cost(run, charts),
         _sides(run),
@@ -293,9 +295,10 @@ def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
 
 
 def _left_out(report: dict[str, Any]) -> str:
-    """Counts of drop-outs by reason, and the names of those whom the server left out of a masked sum."""
+    """Counts of drop-outs, and who they are: by the reason that they gave, or for which the server left them out."""
     faults = ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())
-    return "; ".join(filter(None, (faults, names_by_reason(report.get("left_out", {}))))) or "none"
+    named = [names_by_reason(report.get(name, {})) for name in ("dropped", "left_out")]
+    return "; ".join(filter(None, (faults, *named))) or "none"
 
 
 def _rounds(run: RunData) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ class RunSettings(PlanSettings, total=False):
     memory: str | int | None
     nodes: int | None
     dropout: float
+    faulty: Mapping[str, float] | None
     ray_address: str | None
     workers: int | None
     out: str | Path | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,13 @@ from fedhist.server.result_folder import check_target
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.engines.contract import ON_NODES, Engine, engine_named
+from fedhist.simulations.engines.contract import DEFAULT_NODES, ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.engines.cores import worker_notes
-from fedhist.simulations.simulation import (
-    Result,
-    check_fits,
-    check_labels,
-    check_not_empty,
-    mean_over_trials,
-    simulate,
-)
+from fedhist.simulations.engines.in_process import checked_nodes
+from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
+from fedhist.simulations.simulation import Result, mean_over_trials, simulate
 from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
-
-DEFAULT_PARTICIPANTS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +41,8 @@ class Asked(Wanted):
         truth: whether to measure against the exact data.
         engine, nodes, ray_address: where the devices run.
         workers: the number of processes of the engine in-process; None is its own choice.
-        dropout: the share of a masked round's participants that falls silent.
+        dropout: the share of the nodes that gives no answer in a round.
+        faulty: shares of faulty nodes by kind.
         trace: whether the folder gets a trace.
         report: whether the folder gets a report.
         notes: what the user should know of how the question was understood.
@@ -64,6 +58,7 @@ class Asked(Wanted):
     ray_address: str | None = None
     workers: int | None = None
     dropout: float = 0.0
+    faulty: Mapping[str, float] = field(default_factory=dict)
     trace: bool = False
     report: bool = True
     notes: tuple[str, ...] = ()
@@ -190,7 +185,7 @@ def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> 
             allowed="one of them: under masks the participants are the nodes",
         )
     if fields.get("masking", "none") != "none" and participants is None:
-        default = min(DEFAULT_PARTICIPANTS, population.users)
+        default = min(DEFAULT_NODES, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size
     return planned(users=population.users, items=items, **fields)
@@ -213,6 +208,7 @@ def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     # Checked again on what was read: a file may have names that its list of contents did not show.
     _check_items(asked, origin_of(loaded.population))
     check_fits(loaded.population, plan)
+    checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
     if asked.truth:
         check_labels(loaded.population, plan)
@@ -271,9 +267,11 @@ def _trials(
 
 def _engine(asked: Asked, plan: Plan) -> Engine:
     """The engine with its own settings; under masking its nodes are the plan's participants."""
-    own: dict[str, Any] = {"dropout": asked.dropout} if asked.dropout else {}
+    own: dict[str, Any] = {
+        name: getattr(asked, name) for name in ("dropout", "faulty") if getattr(asked, name)
+    }
     nodes = asked.nodes if plan.participants is None else plan.participants
-    if asked.engine in ON_NODES and nodes is not None:
+    if (asked.engine in ON_NODES or (own and asked.engine in ENGINES.built_in)) and nodes is not None:
         own["nodes"] = nodes
     for name in ("ray_address", "workers"):
         if getattr(asked, name) is not None:

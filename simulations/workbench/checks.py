@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.plan.masking_terms import MAX_SHARE
-from fedhist.protocol.privacy.calibration import is_number
-from fedhist.simulations.engines.contract import IN_PROCESS, ON_NODES, ON_RAY, WITHOUT_MASKS, without_masks
+from fedhist.simulations.engines.contract import (
+    DEFAULT_NODES,
+    ENGINES,
+    IN_PROCESS,
+    ON_NODES,
+    ON_RAY,
+    WITHOUT_MASKS,
+    without_masks,
+)
 from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.engines.ray_runtime import check_address
+from fedhist.simulations.faults import UNDER_MASKS, FaultKind, Faults, faults_of
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -27,7 +37,7 @@ def check_population(wanted: Wanted) -> None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
-    from fedhist.simulations.datasets.loading import NORMALISATIONS  # it loads numpy
+    from fedhist.client.files.item_choice import NORMALISATIONS  # it loads numpy
 
     if wanted.normalise not in (None, *NORMALISATIONS):
         raise InvalidInput(f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS))
@@ -77,10 +87,11 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
             raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")
     if asked.seed is not None and not _is_whole(asked.seed):
         raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number")
-    if asked.nodes is not None and asked.engine not in ON_NODES and not masked:
+    faults = faults_of(asked.dropout, asked.faulty)
+    if asked.nodes is not None and asked.engine not in ON_NODES and not (masked or faults):
         raise InvalidInput(
             f"the engine {asked.engine} has no nodes",
-            allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking",
+            allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking, --dropout or --faulty",
         )
     if asked.ray_address is not None and asked.engine not in ON_RAY:
         raise InvalidInput(
@@ -97,23 +108,62 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
             advice="Ray uses all cores of its machines" if asked.engine in ON_RAY else "leave --workers out",
         )
     check_workers(asked.workers)
-    if not (is_number(asked.dropout) and 0 <= asked.dropout < 1):
-        raise InvalidInput(f"--dropout is {asked.dropout}", allowed="a number from 0 to below 1")
-    if asked.dropout and not masked:
+    _check_faults(asked, faults, masked=masked)
+
+
+def _check_faults(asked: Asked, faults: Faults, *, masked: bool) -> None:
+    others = [kind.value for kind in faults.shares if kind not in (FaultKind.DROPOUT, *UNDER_MASKS)]
+    if masked and others:
         raise InvalidInput(
-            "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"
+            f"--faulty {others[0]} with masking",
+            allowed=f"--faulty {' or '.join(UNDER_MASKS)} with --masking",
+            advice="a node that is slow, fails or can't be read is a drop-out of a masked round: use --dropout",
+        )
+    if asked.ledger is not None and faults.faulty and any(faults.faulty.values()):
+        raise InvalidInput(
+            "--faulty with --ledger",
+            allowed="--faulty without --ledger",
+            advice="what is charged to people should be a release, and not one with made-up nodes in it",
+        )
+    opened, needed = ENGINES.find(asked.engine), {one for one in ("dropout", "faulty") if getattr(asked, one)}
+    if callable(opened) and not needed <= set(inspect.signature(opened).parameters):
+        raise InvalidInput(
+            f"the engine {asked.engine} has no faulty nodes",
+            allowed=f"--dropout and --faulty with --engine {', '.join(ENGINES.built_in)}",
         )
 
 
-def dropout_notes(dropout: float, plan: Plan) -> list[str]:
-    """What to know before a round from which more participants vanish than the plan allows for.
+def fault_notes(asked: Asked, plan: Plan) -> list[str]:
+    """What to know before a run whose faults leave too few, or strike nobody.
 
-    It is no mistake: a person may want to see how such a round ends. Some of those who vanish have sent their part
-    already, so that a little more than the plan's share may go well.
+    It is no mistake: a person may want to see how such a round ends.
     """
-    if dropout <= plan.dropout_share:
-        return []
-    return [
-        f"--dropout {dropout:g} lets more participants vanish than --dropout-share {plan.dropout_share:g} allows for, "
-        f"and the round will probably fail; raise --dropout-share, which may be up to {MAX_SHARE:g}, or lower --dropout"
+    faults = faults_of(asked.dropout, asked.faulty)
+    nodes = plan.participants or asked.nodes or min(DEFAULT_NODES, plan.users)
+    notes = [
+        f"{_flag(kind, share)} of {nodes:,} nodes is none; raise it, or raise --nodes"
+        for kind, share in faults.shares.items()
+        if share_of(nodes, share) == 0
     ]
+    if plan.is_masked:
+        if faults.dropout > plan.dropout_share:
+            # Some of those who vanish have sent their part already, so that a little more may go well.
+            notes.append(
+                f"--dropout {faults.dropout:g} lets more participants vanish than --dropout-share "
+                f"{plan.dropout_share:g} allows for, and the round will probably fail; raise --dropout-share, which "
+                f"may be up to {MAX_SHARE:g}, or lower --dropout"
+            )
+        return notes
+    gone = sum(share_of(nodes, share) for kind, share in faults.shares.items() if kind != FaultKind.INFLATE)
+    # The largest nodes have one user more than the smallest.
+    left = min(plan.users, (nodes - gone) * -(-plan.users // nodes))
+    if left < plan.minimum_cohort:
+        notes.append(
+            f"at most {left:,} of {plan.users:,} users can be in a sum and --minimum-cohort asks for "
+            f"{plan.minimum_cohort:,}: every round will fail; lower it, or --dropout and --faulty"
+        )
+    return notes
+
+
+def _flag(kind: FaultKind, share: float) -> str:
+    return f"--dropout {share:g}" if kind is FaultKind.DROPOUT else f"--faulty {kind.value}={share:g}"

@@ -73,9 +73,9 @@ def histogram(
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
             of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
             alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of processes of the
-            engine in-process; `nodes`, `dropout` and `ray_address` of an engine with masks, nodes or Ray; `out`, a new
-            folder for the result and its report; `trace`, to write
-            what happened there too.
+            engine in-process; `dropout` and `faulty`, shares of the nodes that give no answer or are faulty, the latter
+            by kind as in {"inflate": 0.05}, and `nodes`, their number; `ray_address` of a cluster; `out`, a new folder
+            for the result and its report; `trace`, to write what happened there too.
 
     Raises:
         InvalidInput: data or settings that can't be used, before anything is spent.
@@ -110,6 +110,7 @@ def histogram(
             ledger=None if ledger is None else Path(ledger),
             nodes=settings.get("nodes"),
             dropout=settings.get("dropout") or 0.0,
+            faulty=settings.get("faulty") or {},
             ray_address=settings.get("ray_address"),
             workers=settings.get("workers"),
             trace=settings.get("trace", False),

@@ -20,6 +20,7 @@ from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.population_checks import check_labels, check_not_empty
 from fedhist.simulations.prediction import DEFAULT_POINTS
 from fedhist.simulations.prediction.ahead import (
     Outlook,
@@ -33,7 +34,6 @@ from fedhist.simulations.prediction.ahead import (
 )
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
 from fedhist.simulations.prediction.words import default_split_words, row_of, target_words, warnings_of_rows
-from fedhist.simulations.simulation import check_labels, check_not_empty
 from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words

@@ -10,9 +10,11 @@ import pytest
 from fedhist.client.masked_device import begin, proceed, resume
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.masked_vector import terms_of
+from fedhist.protocol.masking.device_states import Prepared
+from fedhist.protocol.masking.masked_vector import next_session, terms_of
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.wire import split_answer
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.wire.envelope import Envelope
@@ -37,8 +39,14 @@ def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str,
                 due.append((stage, me))
                 return np.ones(terms_of(envelope).length, dtype=np.int64)
 
-            session = resume(envelope, states[me])
-            states[me], answer = proceed(session, message, vector=vector, source=source.fork(me, server.name))
+            session = resume(terms_of(envelope), states[me])
+            assert not isinstance(session, Prepared)
+            draws = source.fork(me, server.name)
+            states[me], answer = proceed(
+                session, message, vector=vector, source=draws, following=next_session(envelope)
+            )
+            if answer and server.name == "unmasking":
+                _, answer = split_answer(answer, session.terms)
             if answer:
                 server.add(me, answer)
     return closed, due

@@ -111,7 +111,7 @@ class TestTheFile:
         """As it was before there were secrets and sessions in it."""
         memory = admit(Policy(), Memory(), Envelope(run="one", request=select_request(PLAN)))
         document = json.loads(memory.to_text())
-        del document["digest"], document["answers"]
+        del document["digest"], document["answers"], document["charged"]
         text = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
         old_text = json.dumps({**document, "digest": hashlib.sha256(text).hexdigest()})
         database = sqlite3.connect(path)
@@ -136,6 +136,23 @@ class TestTheFile:
         assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
         ask(tmp_path / "m.db", "two", limit=3.0)
         assert MemoryFile(tmp_path / "m.db").read().spent.epsilon == 2.0
+
+    def test_one_of_the_version_before_charges_keeps_its_charges(self, tmp_path: Path) -> None:
+        """It charged each request when it was asked, and had the tables of today."""
+        memory = admit(Policy(), Memory(), Envelope(run="one", request=select_request(PLAN)))
+        document = json.loads(memory.to_text())
+        del document["digest"], document["charged"]
+        tagged = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
+        old = json.dumps({**document, "digest": hashlib.sha256(tagged).hexdigest()})
+        ask(tmp_path / "m.db", "one")
+        with closing(sqlite3.connect(tmp_path / "m.db")) as database:
+            database.execute("UPDATE memory SET text = ?", (old,))
+            database.commit()
+        assert MemoryFile(tmp_path / "m.db").read() == memory
+        ask(tmp_path / "m.db", "one")
+        assert MemoryFile(tmp_path / "m.db").read().spent == memory.spent
+        with pytest.raises(Refused, match="over-budget"):
+            ask(tmp_path / "m.db", "two")
 
     def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
         secrets = [
@@ -197,3 +214,26 @@ class TestSessions:
         memory.keep("one", b"newer secrets")
         assert memory.path.stat().st_mode & 0o777 == 0o600
         assert not (memory.path.with_name("m.db-wal")).exists()
+
+
+class TestSumsOfMessages:
+    def test_each_begins_once_and_no_more_than_are_allowed(self, tmp_path: Path) -> None:
+        for most, name, reason in [
+            (2, "one", ""),
+            (2, "one", "second-request"),
+            (2, "two", ""),
+            (2, "three", "over-budget"),
+        ]:
+            if reason:
+                with pytest.raises(Refused, match=reason):
+                    MemoryFile(tmp_path / "m.db").begin(name, most=most)
+            else:
+                MemoryFile(tmp_path / "m.db").begin(name, most=most)
+        MemoryFile(tmp_path / "m.db").begin("three", most=None)
+
+    def test_a_memory_from_before_there_were_any_learns_of_them(self, tmp_path: Path) -> None:
+        ask(tmp_path / "m.db", "one")
+        altered(tmp_path / "m.db", "DROP TABLE sums")
+        MemoryFile(tmp_path / "m.db").begin("one", most=1)
+        with pytest.raises(Refused, match="second-request"):
+            MemoryFile(tmp_path / "m.db").begin("one", most=1)

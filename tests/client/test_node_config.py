@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.node_config import FILE_KEYS, KEYS, POLICY_KEYS, NodeSettings, read_node_config
+from fedhist.client.files.columns import Columns
+from fedhist.client.node_config import FILE_KEYS, KEYS, POLICY_KEYS, Kind, NodeSettings, read_node_config
 from fedhist.client.policy import Policy
+from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import labels_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from tests.builders import table_of
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "deployment.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -31,13 +37,24 @@ def test_the_documentation_has_the_same_table() -> None:
 
 
 def test_all_of_it() -> None:
-    files = {key.name: f"{key.name}.txt" for key in FILE_KEYS}
+    files = {key.name: f"{key.name}.txt" for key in FILE_KEYS if key.kind in (Kind.PATH, Kind.PATHS)}
+    texts = {
+        "user-column": "who",
+        "item-column": "what",
+        "count-column": "n",
+        "separator": ";",
+        "memory": "1GB",
+    }
+    read = texts | {"bins": "0,10,inf", "normalise": "nfc"}
+    assert files.keys() | read.keys() | {"db-url", "query"} == {key.name for key in FILE_KEYS}
     limits = {
         "max-epsilon": 2, "max-delta": 1e-5, "minimum-cohort": 100, "minimum-masking": "secagg-signed",
         "minimum-participants": 50, "minimum-corrupt-share": 0.1, "noise-from-devices": True,
     }  # fmt: skip
-    settings = read_node_config(files | limits | {"partition-id": 3, "num-partitions": 10})
+    settings = read_node_config(files | read | limits | {"partition-id": 3, "num-partitions": 10})
     assert settings.memory_path == Path("memory-path.txt")
+    assert settings.columns == Columns("who", "what", "n", ";", [0, 10, math.inf])
+    assert (settings.normalise, settings.memory) == ("nfc", "1GB")
     assert limits.keys() == {key.name for key in POLICY_KEYS}
     assert settings.policy == Policy(**{key.field: limits[key.name] for key in POLICY_KEYS})
 
@@ -58,8 +75,80 @@ def test_all_of_it() -> None:
         ({"data-path": 7}, "a path in quotes"),
         ({"max-epsilon": -1.0}, "negative"),
         ({"identity-path": "k"}, "both, or neither"),
+        ({"db-url": "sqlite:///d.db"}, "only one of db-url and query; allowed: both"),
+        ({"query": "SELECT 1"}, "only one of db-url and query"),
+        (
+            {"data-path": "d.csv", "db-url": "sqlite:///d.db", "query": "SELECT 1"},
+            "both a data-path and a db-url",
+        ),
+        ({"db-url": 5, "query": "SELECT 1"}, "an address in quotes"),
+        ({"user-colum": "who"}, "write user-column if you meant that"),
+        ({"user-column": ""}, 'allowed: a text in quotes, as in "customer"'),
+        ({"bins": "10"}, "bins have fewer than two edges"),
+        ({"bins": "ten"}, "^bins is 'ten'; allowed: rising numbers"),
+        ({"bins": 7}, "edges in quotes"),
+        ({"normalise": "upper"}, '"nfc", "casefold"'),
     ],
 )
 def test_what_is_wrong_is_said(config: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
+        _ = read_node_config(config).columns
+
+
+def test_no_error_shows_an_address() -> None:
+    for name in ("data-path", "memory-path", "db-ulr"):
+        with pytest.raises(InvalidInput) as error:
+            read_node_config({name: "postgresql://me:hunter2@127.0.0.1/x"})
+        assert "hunter2" not in str(error.value)
+
+
+def test_an_app_of_ones_own_may_have_keys_for_itself() -> None:
+    config = {"model-path": "m.bin", "max-epsilon": 2.0}
+    assert read_node_config(config, besides=["model-path"]).policy.max_epsilon == 2.0
+    with pytest.raises(InvalidInput, match="unknown key model-path"):
         read_node_config(config)
+
+
+class TestColumns:
+    """The same rows under other names are the same users."""
+
+    @pytest.fixture
+    def orders(self, tmp_path: Path) -> dict[str, Any]:
+        path = tmp_path / "orders.csv"
+        path.write_text("customer;price;pieces\nann;8.15;1\nann;22.1;2\nbob;nothing;1\nbob;-3;1\n;9;1\n")
+        return {
+            "data-path": str(path),
+            "user-column": "customer",
+            "item-column": "price",
+            "count-column": "pieces",
+            "separator": ";",
+        }
+
+    def test_numbers_are_counted_in_public_bins(
+        self, orders: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        found = read_node_config(orders | {"bins": "0,10,20,inf"}).population()
+        assert labels_of(found) == ("[0, 10)", "[10, 20)", "[20, inf)")
+        assert origin_of(found) is ItemOrigin.PUBLIC
+        # One row has no user, one no number; -3 is outside, and bob stays.
+        assert table_of(found).tolist() == [[1, 0, 2], [0, 0, 0]]
+        assert "2 rows of" in caplog.text
+        assert "nothing" not in caplog.text
+
+    def test_bins_are_the_list_of_items(self, orders: dict[str, Any], tmp_path: Path) -> None:
+        (tmp_path / "items.txt").write_text("[0, 10)\n")
+        both = orders | {"bins": "0,10,20,inf", "items-path": str(tmp_path / "items.txt")}
+        with pytest.raises(InvalidInput, match="bins together with another choice of items"):
+            read_node_config(both).population()
+
+    def test_names_may_be_written_alike(self, tmp_path: Path) -> None:
+        (tmp_path / "d.csv").write_text("user,item\na,Tea\na,TEA\nb,tea\n")
+        (tmp_path / "items.txt").write_text("tea\n")
+        config = {"data-path": str(tmp_path / "d.csv"), "items-path": str(tmp_path / "items.txt")}
+        assert item_totals(read_node_config(config | {"normalise": "casefold"}).population()).tolist() == [3]
+        assert item_totals(read_node_config(config).population()).tolist() == [1]
+
+    def test_a_little_memory_is_enough(self, orders: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match="--memory is 1KB"):
+            read_node_config(orders | {"memory": "1KB"}).population()
+        assert read_node_config(orders | {"memory": "300MB"}).population().users == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.client.policy import Memory, Policy, admit, round_cost
+from fedhist.client.policy import Memory, Policy, _digest, admit, answered, begin, charge, check, round_cost
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.given import Bound
@@ -191,3 +192,59 @@ class TestDamagedMemory:
     def test_nesting_without_end_is_not_a_python_error(self, text: str) -> None:
         with pytest.raises(DecodeError):
             Memory.from_text(text)
+
+
+class TestWhenARoundIsCharged:
+    """The table in `check`."""
+
+    MASKED = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, masking="secagg", participants=9)
+
+    def test_a_session_that_never_masks_costs_nothing(self) -> None:
+        memory = begin(Policy(), Memory(), select(plan=self.MASKED))
+        assert memory.spent == Cost(0.0, 0.0)
+
+    def test_one_session_a_round_charged_or_not(self) -> None:
+        memory = begin(Policy(), Memory(), select(plan=self.MASKED))
+        with pytest.raises(Refused, match="second-request"):
+            begin(Policy(), memory, select(plan=self.MASKED))
+        memory = charge(Policy(), memory, select(plan=self.MASKED))
+        assert memory.spent.epsilon == 0.25
+        for again in (begin, charge):
+            with pytest.raises(Refused, match="second-request"):
+                again(Policy(), memory, select(plan=self.MASKED))
+
+    def test_what_was_not_begun_is_not_charged(self) -> None:
+        with pytest.raises(Refused, match="no-session"):
+            charge(Policy(), Memory(), select(plan=self.MASKED))
+
+    def test_of_two_sessions_that_fit_one_by_one_the_later_vector_is_refused(self) -> None:
+        policy, memory = Policy(max_epsilon=2.0), Memory()
+        for run in ("one", "two"):
+            memory = begin(policy, memory, select(run, self.MASKED))
+        memory = charge(policy, memory, select("two", self.MASKED))
+        memory = charge(
+            policy, begin(policy, memory, release("two", self.MASKED)), release("two", self.MASKED)
+        )
+        with pytest.raises(Refused, match="over-budget"):
+            charge(policy, memory, select("one", self.MASKED))
+        assert memory.spent.epsilon == 1.25
+
+    def test_a_discovery_that_was_never_charged_pays_for_no_release(self) -> None:
+        """A node without users says so and is not charged; when it has users, a release must not be free."""
+        memory = answered(Memory(), of_made_up_items("one", Round.DISCOVER), b"")
+        assert memory.spent.epsilon == 0
+        assert admit(Policy(), memory, of_made_up_items("one", Round.RELEASE)).spent == Cost(1.0, 1e-7)
+
+    def test_the_log_of_the_node_says_what_is_spent(self) -> None:
+        memory = admit(Policy(), admit(Policy(), Memory(), select()), release())
+        with pytest.raises(Refused) as refused:
+            check(Policy(max_epsilon=2.0), memory, select("two"))
+        assert "epsilon 1.25 of 2 " in refused.value.local
+        assert "1.25" not in str(refused.value)
+
+    def test_an_older_memory_has_charged_all_that_it_was_asked(self) -> None:
+        memory = admit(Policy(), Memory(), select())
+        document = json.loads(memory.to_text())
+        del document["digest"], document["charged"]
+        old = json.dumps({**document, "digest": _digest(document)})
+        assert Memory.from_text(old) == memory

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.commands.data_options import edges_of
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.labels.intervals import edges_of
 from tests.builders import Fedhist
 
 OWN = ("--user-column", "uid", "--item-column", "age", "--count-column", "n", "--separator", ";")

@@ -25,7 +25,8 @@ from fedhist.simulations.engines.contract import engine_named
 from fedhist.testing import ENGINE
 from fedhist.testing.engines import compared
 
-here, there = engine_named("flower-simulation", nodes=10, dropout=0.1), engine_named("in-process", dropout=0.1)
+faults = {"nodes": 10, "dropout": 0.1, "faulty": {"inflate": 0.1}}
+here, there = engine_named("flower-simulation", **faults), engine_named("in-process", **faults)
 runs, problems = compared(here, reference=there), {}
 for check in ENGINE.checks:
     try:

@@ -22,11 +22,13 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_session import advance, prepare, start
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.masked_vector import to_total, vector_length
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.summed_arrays import Layout, Part
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.plan import Plan
@@ -38,6 +40,7 @@ from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 from fedhist.protocol.wire.codec import decode, encode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.protocol.wire.keyed_codec import decode_keyed
+from fedhist.protocol.wire.sum_request import SumRequest, read_sum_request
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.discovery import discovery_charges
 from tests.asking import first_request, release_at, select_request
@@ -230,7 +233,15 @@ def _masking_targets() -> Iterator[Target]:
                 partial(_read_message, kind=kind, terms=terms),
                 (DecodeError, BadKey),
             )
-        saved = [save(state) for state in states]
+        identity = Identity(bytes([10]) * 32, {}) if signed else None
+        prepared, ahead = prepare(bytes(32), 10, source=SeededSource(6), identity=identity)
+        yield Target(
+            f"masking {mode}, opening after keys for the next session",
+            partial(mutated, [ahead + opening for opening in messages[Kind.OPENING]]),
+            partial(_read_last_answer, terms=terms),
+            (DecodeError, BadKey),
+        )
+        saved = [save(state) for state in (prepared, *states)]
         yield Target(f"masking {mode}, state", partial(_state, saved), restore, (DecodeError,))
         yield Target(
             f"masking {mode}, device",
@@ -243,6 +254,35 @@ def _masking_targets() -> Iterator[Target]:
     terms_bytes = [_masking_session(signed=False)[2].to_bytes()]
     assert len(terms_bytes[0]) == TERMS_BYTES
     yield Target("masking, terms", partial(mutated, terms_bytes), MaskingTerms.from_bytes, (DecodeError,))
+    yield Target(
+        "question of a masked sum", _question, lambda fields: read_sum_request(fields)[0], (DecodeError,)
+    )
+
+
+def _question(random: Random) -> dict[str, Any]:
+    """A damaged question, most often written as it should be."""
+    parts = (Part("model", "0", "float", (2, 3)), Part("model", "1", "int", ()))
+    weighted = random.random() < 0.5
+    request = SumRequest(
+        name="sum",
+        message_type="train",
+        content="00",
+        layout=Layout(parts, 8.0, 20, 1000 if weighted else None),
+        weighted_by="num-examples" if weighted else "",
+        participants=20,
+        corrupt_share=0.05,
+        dropout_share=0.2,
+        signed=False,
+    )
+    fields: dict[str, Any] = dict(request.to_fields(MaskingStage.MASKING, b"message"))
+    document = mutated_document(json.loads(request.to_text()), random)
+    fields["asks"] = document_text(document, random)
+    if random.random() < 0.8:
+        with suppress(ValueError, TypeError):  # what JSON can't hold, or not sort
+            fields["asks"] = json.dumps(document, sort_keys=True)
+    if random.random() < 0.2:
+        fields[random.choice([*fields])] = odd_value(random)
+    return fields
 
 
 def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
@@ -260,6 +300,12 @@ def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
         Kind.OPENING: wire.decode_opening,
     }
     return readers[kind](data, terms)
+
+
+def _read_last_answer(data: bytes, *, terms: MaskingTerms) -> object:
+    ahead, opening = wire.split_answer(data, terms)
+    wire.decode_opening(opening, terms)
+    return _read_message(ahead, kind=Kind.ADVERTISEMENT, terms=terms)
 
 
 @lru_cache

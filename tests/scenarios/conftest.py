@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, Fault, LocalGrid
+from local_grid import Fault, LocalGrid, be_a_server
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
@@ -20,10 +20,7 @@ UNLIMITED = Policy()
 
 @pytest.fixture(autouse=True)
 def _task() -> Iterator[None]:
-    """A ServerApp's process knows which task it is, and Flower's Message asks for it."""
-    from flwr.supercore.task_identity import TaskIdentity
-
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, 1, 1
+    be_a_server()
     yield
 
 

@@ -113,13 +113,20 @@ def check_device(device: Device) -> None:
     memory = MemoryFile(device.memory).read() if device.memory.exists() else Memory()
     plans = {plan.digest.hex(): plan for plan in PLANS.values()}
     costs = []
-    for key in memory.requests:
+    for key in memory.charged:
         run, _, round_ = key.rpartition("/")
-        paid = f"{run}/discover" in memory.requests
+        paid = f"{run}/discover" in memory.charged
         costs.append(round_cost(plans[memory.plans[run]], Round(round_), paid=paid).epsilon)
     assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
     assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
     assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()
+    # What left it, in the clear or under masks, and nothing else.
+    left = {
+        f"{envelope.run}/{envelope.request.round.value}"
+        for kind, envelope in device.answered
+        if kind == "query.masking" or not envelope.request.plan.is_masked
+    }
+    assert left == memory.charged
 
 
 def error_texts(error: BaseException | None) -> Iterable[str]:

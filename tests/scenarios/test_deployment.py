@@ -1,5 +1,7 @@
 """A real deployment: TLS, registered node keys, a node that is killed in the middle of a round, and no leftovers.
 
+Masked and signed rounds between processes are those of the page on deployments, which a test runs.
+
 What is waited for are states: a node that has opened its list of items is inside a round. The list of the node that is
 to die is a pipe, so it stays there until the test lets go.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import ssl
 import stat
@@ -23,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.simulations.deployment.certificates import make_certificates, make_node_key
-from fedhist.simulations.deployment.demo import ITEMS, Demo, run_demo, run_settings, write_data
+from fedhist.simulations.deployment.demo import ITEMS, Demo, run_settings, write_data
 from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
 from fedhist.simulations.deployment.processes import (
     Programs,
@@ -185,20 +188,6 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
     assert ends_soon(lambda: processes_of(tmp_path))
 
 
-@needs_proc
-@pytest.mark.slow
-def test_masked_rounds_between_processes(tmp_path: Path) -> None:
-    """Sessions live in the nodes' memory files between processes of one message each."""
-    demo = Demo(nodes=3, users=50, masking="secagg", seconds=300.0)
-    outcome = run_demo(demo, tmp_path, out=tmp_path / "result", tell=lambda text: None)
-    for report in outcome.document["rounds"].values():
-        assert (report["answered"], report["faults"]) == (3, {})
-        assert 0 < report["users"] <= 150
-    assert outcome.document["masking"]["participants"] == 3
-    assert len(outcome.values) == len(ITEMS)
-    assert processes_of(tmp_path) == []
-
-
 def refuses_strangers(federation: Federation, folder: Path) -> None:
     """A node whose key nobody registered is not let in."""
     key = make_node_key(folder, "stranger")
@@ -236,8 +225,12 @@ def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Pat
         out, err = child.communicate(timeout=LIMIT_SECONDS)
     assert child.returncode == 4, err
     assert "finished:failed" in err
-    assert "1 refused" in err
+    assert "1 refused (over-budget)" in err
     assert out == ""
+    # The node's own log has the line, with the time, the run and the file that decided.
+    (log,) = keep.rglob("node-0.log")
+    refused = r"\d{4}-\d\d-\d\d \S+ fedhist: Flower run \d+, run \w+, round select: refused, over-budget: .*\.memory\."
+    assert len(re.findall(refused, log.read_text())) == 1, log.read_text()
     assert not (keep / "result").exists()
     assert processes_of(keep) == []
 

@@ -89,23 +89,30 @@ class TestRefusals:
 
 class TestErrors:
     @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, MemoryError, ZeroDivisionError])
-    def test_only_the_class_name_leaves_the_device(self, kind: type[Exception]) -> None:
+    def test_nothing_of_an_error_leaves_the_device_and_nothing_is_spent(
+        self, kind: type[Exception], caplog: pytest.LogCaptureFixture
+    ) -> None:
         def load(context: Context) -> Any:
             raise kind(PRIVATE_TEXT)
 
-        reply = client_app.mount(ClientApp(), load)(message_of(select()), context_of())
-        assert outcome(reply) == ("failed", kind.__name__)
-        assert PRIVATE_TEXT not in repr(reply)
+        context = context_of()
+        reply = client_app.mount(ClientApp(), load)(message_of(select()), context)
+        assert outcome(reply) == ("failed", "failed")
+        assert PRIVATE_TEXT not in repr(reply) + caplog.text
+        assert kind.__name__ in caplog.text
+        assert client_app.recall(context).spent.epsilon == 0
 
     def test_a_damaged_memory_is_an_error_and_not_a_fresh_start(self, lab: Any) -> None:
         context = context_of(RecordDict({"fedhist": ConfigRecord({"memory": PRIVATE_TEXT})}))
         reply = lab.app(lab.population())(message_of(select()), context)
-        assert outcome(reply) == ("failed", "DecodeError")
+        assert outcome(reply) == ("failed", "bad-memory")
         assert PRIVATE_TEXT not in repr(reply)
 
-    def test_another_domain_is_an_error(self, lab: Any) -> None:
-        reply = lab.app(lab.population(items=7))(message_of(select()), context_of())
-        assert outcome(reply) == ("failed", "InvalidPopulation")
+    def test_another_number_of_items_is_refused_and_costs_nothing(self, lab: Any) -> None:
+        context = context_of()
+        reply = lab.app(lab.population(items=7))(message_of(select()), context)
+        assert outcome(reply) == ("refused", "other-items")
+        assert client_app.recall(context).spent.epsilon == 0
 
 
 class TestTheNodesOwnFile:
@@ -147,11 +154,11 @@ class TestTheNodesOwnFile:
 
     def test_a_missing_file_does_not_show_its_path(self, tmp_path: Path) -> None:
         reply = self.ask(select(), data_path=str(tmp_path / f"{PRIVATE_TEXT}.csv"))
-        assert outcome(reply) == ("failed", "InvalidFile")
+        assert outcome(reply) == ("failed", "missing-file")
         assert PRIVATE_TEXT not in repr(reply)
 
     def test_without_a_path_there_is_nothing_to_read(self) -> None:
-        assert outcome(self.ask(select())) == ("failed", "InvalidInput")
+        assert outcome(self.ask(select())) == ("failed", "bad-configuration")
 
     def test_a_memory_file_outlives_the_flower_run(self, data: str, tmp_path: Path) -> None:
         """Flower gives a node a fresh Context for each of its runs."""
@@ -166,7 +173,7 @@ class TestTheNodesOwnFile:
         """It was ignored, and with it the limit that it was meant to set."""
         misspelt = {"memory_path": str(tmp_path / "m.db"), "max_epsilom": 0.1}
         reply = self.ask(select(plan=self.CLOSED), data_path=data, items_path=items, **misspelt)
-        assert outcome(reply) == ("failed", "InvalidInput")
+        assert outcome(reply) == ("failed", "bad-configuration")
         assert "unknown key max-epsilom" in caplog.text
 
     @pytest.mark.parametrize("limit", ["max_epsilon", "max_delta"])
@@ -175,7 +182,7 @@ class TestTheNodesOwnFile:
     ) -> None:
         """It held for one Flower run, and every run began anew."""
         reply = self.ask(select(plan=self.OPEN), data_path=data, **{limit: 9.0})
-        assert outcome(reply) == ("failed", "InvalidInput")
+        assert outcome(reply) == ("failed", "bad-configuration")
         assert "memory-path" in caplog.text
 
     def test_a_virtual_node_may_have_a_limit_without_one(self, lab: Any) -> None:

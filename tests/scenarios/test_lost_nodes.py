@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY
 from flwr.serverapp import Grid
 from local_grid import LocalGrid, Node, at, run_server_app, silent
 
@@ -29,6 +28,7 @@ from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.flower_simulation import FlowerSimulation, node_app
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.simulations.engines.node_files import write_secrets
+from fedhist.simulations.faults import faults_of
 from fedhist.simulations.simulation import simulate
 
 NODES = 20
@@ -54,7 +54,7 @@ class SimulatedGrid(LocalGrid):
         came = []
         for message in messages:
             node = self.nodes[message.metadata.dst_node_id]
-            if self.dies(message, int(node.context.node_config[PARTITION_ID_KEY])):
+            if self.dies(message, int(node.context.node_config["partition-id"])):
                 came.append(failed(message, "<class 'ray.exceptions.ActorDiedError'>:<'gone'>"))
                 continue
             try:
@@ -87,15 +87,15 @@ def in_masking(message: Message, place: int) -> bool:
 
 
 @contextmanager
-def simulation(folder: Path, dies: Dies, *, dropout: float = 0.0) -> Iterator[FlowerSimulation]:
+def simulation(folder: Path, dies: Dies, **shares: Any) -> Iterator[FlowerSimulation]:
     """The engine on a grid of this process in place of Flower's."""
     write_mapped(POPULATION, folder)
     write_secrets(folder, NODES, source=SeededSource(8).fork("identities"))
-    app = node_app(folder, 8, nodes=NODES, dropout=dropout)
+    engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, faults=faults_of(**shares))
+    app = node_app(folder, 8, cast=engine.players if engine.faults else None)
     nodes = {100 + place: Node(app, 100 + place) for place in range(NODES)}
     for place, node in enumerate(nodes.values()):
-        node.context.node_config.update({PARTITION_ID_KEY: place, NUM_PARTITIONS_KEY: NODES})
-    engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, dropout=dropout)
+        node.context.node_config.update({"partition-id": place, "num-partitions": NODES})
     grid = cast(Grid, SimulatedGrid(nodes, dies))
     thread = Thread(target=engine._pass_on, args=(grid, Context(77, 1, {}, RecordDict(), {})), daemon=True)
     thread.start()

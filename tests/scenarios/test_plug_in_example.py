@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
 from local_grid import LocalGrid, context_of
 
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.simulation import true_histogram
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,10 +25,10 @@ NODES = range(100, 110)
 
 
 def run_blocks(count: int | None = None) -> dict[str, Any]:
-    """What the first so many python blocks of the page define."""
+    """What the first python blocks of the page define."""
     text = PAGE.read_text(encoding="utf-8")
     found = list(BLOCK.finditer(text))
-    assert len(found) == 4
+    assert len(found) == 6
     namespace: dict[str, Any] = {"__name__": "example"}
     for match in found[:count]:
         # Blank lines in front, so that a traceback shows the page's own line.
@@ -43,19 +44,30 @@ def example() -> dict[str, Any]:
 
 @pytest.fixture
 def grid_of(tmp_path: Path) -> Callable[..., Any]:
-    """Ten nodes, all with the example's ClientApp, as Flower would start it on each."""
+    """Ten nodes, all with the example's ClientApp, as Flower would start it on each: with a file, or virtual."""
 
-    def build(example: dict[str, Any], nodes: range = NODES) -> Any:
-        grid = LocalGrid.of([example["client_app"]] * len(nodes))
-        for number, node in grid.nodes.items():
-            node.context = context_of(node=number, memory_path=str(tmp_path / f"{number}.memory"))
+    def build(example: dict[str, Any], *, virtual: bool = False) -> Any:
+        grid = LocalGrid.of([example["client_app"]] * len(NODES))
+        for place, (number, node) in enumerate(grid.nodes.items()):
+            node.context = context_of(node=number, partition_id=place, num_partitions=len(NODES))
+            if not virtual:
+                path = tmp_path / f"{number}.csv"
+                example["visits_of"](node.context).write_csv(path)
+                node.context = context_of(
+                    node=number,
+                    data_path=str(path),
+                    user_column="visitor",
+                    item_column="page",
+                    memory_path=str(tmp_path / f"{number}.memory"),
+                )
         return grid
 
     return build
 
 
 def truth(example: dict[str, Any], grid: Any) -> Any:
-    return sum(true_histogram(example["users_here"](node.context)) for node in grid.nodes.values())
+    pages = [example["visits_of"](node.context)["page"] for node in grid.nodes.values()]
+    return np.array([sum((column == page).sum() for column in pages) for page in example["PAGES"]])
 
 
 def ask(app: ClientApp, kind: str) -> Message:
@@ -63,10 +75,11 @@ def ask(app: ClientApp, kind: str) -> Message:
     return app(Message(content, 100, kind), context_of(node=100))
 
 
+@pytest.mark.parametrize("virtual", [False, True], ids=["deployed", "simulated"])
 def test_their_server_app_trains_as_before_and_also_releases(
-    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str], virtual: bool
 ) -> None:
-    grid = grid_of(example)
+    grid = grid_of(example, virtual=virtual)
     example["server_app"](grid, context_of(node=1))
     kinds = [message.metadata.message_type for message in grid.asked]
     assert kinds == ["train"] * 10 + ["query.select"] * 10 + ["query.release"] * 10
@@ -87,7 +100,7 @@ def test_their_server_app_trains_as_before_and_also_releases(
 @pytest.mark.parametrize("kind", ["train", "query.health"])
 def test_their_handlers_answer_as_they_did_without_ours(example: dict[str, Any], kind: str) -> None:
     before, after = ask(run_blocks(1)["client_app"], kind), ask(example["client_app"], kind)
-    assert list(after.content) == ["weights" if kind == "train" else "health"]
+    assert list(after.content) == (["weights", "metrics"] if kind == "train" else ["health"])
     assert before.content == after.content
 
 
@@ -114,3 +127,44 @@ def test_the_ledger_file_counts_and_refuses(
         example["run_charged"](grid, plan, file)
     assert len(grid.asked) == asked
     assert [run.status for run in BudgetFile.open(file, create=False).runs()] == ["released"]
+
+
+class TestOneAccount:
+    def test_training_and_histograms_are_in_one_file_under_one_limit(
+        self, example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        fedhist, file, grid = example["fedhist"], tmp_path / "people.ledger", grid_of(example)
+        BudgetFile.open(file, create=True).set_limit(fedhist.Cost(4.0, 1e-5))
+        plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+        weights = example["train_charged"](grid, np.zeros(3), file, 3)
+        # Three updates of norm 1 and noise of 20 over ten clients; ten standard deviations do not happen.
+        assert np.abs(weights - 3 / np.sqrt(3)).max() < 10 * 2 * np.sqrt(3)
+        example["run_charged"](grid, plan, file)
+        budget = BudgetFile.open(file, create=False)
+        training, histogram = budget.runs()
+        assert [run.label for run in (training, histogram)] == ["model", "visits"]
+        (charge,) = training.charges
+        assert charge.parameters["users_per_client"] == "many"
+        assert charge.epsilon == pytest.approx(gaussian_epsilon(10 / np.sqrt(3), 1e-6))
+        assert budget.tight().epsilon < charge.epsilon + 1.1 == budget.spent().epsilon
+        asked = len(grid.asked)
+        with pytest.raises(BudgetExceeded):
+            example["train_charged"](grid, weights, file, 30)
+        assert len(grid.asked) == asked
+
+    def test_a_run_is_composed_into_flower_s_own_accountant(
+        self, example: dict[str, Any], grid_of: Callable[..., Any]
+    ) -> None:
+        fedhist, grid = example["fedhist"], grid_of(example)
+        config = PrivacyConfig(
+            1e-6, 1_000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, 1.5
+        )
+        accountant = RdpAccountant(config)
+        plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+        example["run_composed"](grid, plan, accountant)
+        assert accountant.num_releases == 2
+        assert 1.0 < accountant.get_privacy_spent().epsilon < 1.5
+        asked = len(grid.asked)
+        with pytest.raises(BudgetExceeded):
+            example["run_composed"](grid, plan, accountant)
+        assert (len(grid.asked), accountant.num_releases) == (asked, 2)

@@ -95,7 +95,7 @@ def test_a_node_loads_what_its_own_configuration_names(lab, tmp_path):
     assert outcome(node_app(message, context_of(**given)))[0] == "answer"
     broken = files | {"plugin": str(tmp_path / "missing.py")}
     restore({})
-    assert outcome(node_app(message, context_of(**broken))) == ("failed", "InvalidFile")
+    assert outcome(node_app(message, context_of(**broken))) == ("failed", "bad-file")
 
 
 def test_the_server_app_loads_what_its_run_config_names(lab, tmp_path):

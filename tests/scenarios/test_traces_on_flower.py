@@ -16,6 +16,8 @@ from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import DroppedOut
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.trace_file import TRACE_FILE, read_trace
+from fedhist.simulations.report.diagram import run_steps
+from fedhist.simulations.report.run_data import read_run
 from tests.builders import population_of
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
@@ -137,10 +139,30 @@ class TestMasking:
             ("release", "masking", "node 4"),
         ]
         reports = json.loads((tmp_path / "run/result.json").read_text())["rounds"]
-        for report in reports.values():
-            assert {name: stage["answered"] for name, stage in report["stages"].items()} == {
-                "advertising": 6, "sharing": 6, "checking": 6, "masking": 5, "unmasking": 5,
-            }  # fmt: skip
+        later = {"sharing": 6, "checking": 6, "masking": 5, "unmasking": 5}
+        for round_, advertising in {"select": 6, "release": 1}.items():
+            stages = {name: stage["answered"] for name, stage in reports[round_]["stages"].items()}
+            assert stages == {"advertising": advertising, **later}
+
+    def test_a_later_round_has_no_advertising_when_all_keys_came_before(
+        self, lab: Any, tmp_path: Path
+    ) -> None:
+        lines = trace_of(lab.grid(lab.population()), tmp_path / "run", masking="secagg", participants=6)
+        stages = [
+            line["stage"] for line in lines if line.get("event") == "round" and line["round"] == "release"
+        ]
+        assert stages == ["sharing", "checking", "masking", "unmasking", ""]
+        sent = {
+            line["round"]: line["size"]
+            for line in lines
+            if line.get("event") == "round" and line["stage"] == "unmasking"
+        }
+        assert sent["select"] == sent["release"] + 6 * 132
+        words = [step.detail for step in run_steps(read_run(tmp_path / "run")) if step.round == "release"]
+        assert (
+            sum("The keys of 6 came with the answers that ended the round before" in one for one in words)
+            == 1
+        )
 
 
 class TestDropOuts:
@@ -162,7 +184,8 @@ class TestDropOuts:
             ("node 5", "refused", "over-budget"),
         }
         asked = [line["participant"] for line in lines if line.get("to") == "device"]
-        assert asked == 2 * [f"node {number}" for number in range(1, 7)]
+        # One that refused is not asked again.
+        assert asked == [f"node {number}" for number in (*range(1, 7), *range(1, 6))]
 
     def test_a_run_that_fails_leaves_its_trace_and_nothing_else(self, lab: Any, tmp_path: Path) -> None:
         grid = lab.grid(lab.population(), policy=Policy(max_epsilon=0.01))

@@ -255,6 +255,9 @@ class Delivery(LocalGrid):
                 continue
             if kind == "corrupt":
                 self.doubtful.add(round_)
+                if messages[0].metadata.message_type == "query.unmasking":
+                    # Keys for the next round come with it.
+                    self.doubtful.update(itertools.dropwhile(lambda earlier: earlier is not round_, Round))
             elif kind == "honest" and counted and status(reply) == "answer":
                 self.included.setdefault(round_, set()).add(node - FIRST)
 

@@ -9,7 +9,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status
-from fedhist.server.collection import Collector, Fault, LabelTable
+from fedhist.server.collection import Collector, LabelTable
+from fedhist.server.drop_outs import Fault
 from tests.asking import release_at, select_request
 
 PLAN = Plan(users=2, items=3)

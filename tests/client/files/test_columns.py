@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.columns import Columns, bin_labels
+from fedhist.client.files.columns import Columns
 from fedhist.client.files.records import read_frame, read_population
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist.protocol.labels.intervals import bin_labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 ROWS = pl.DataFrame(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from fedhist.client.files.matrix_files import read_matrix, write_matrix
 from fedhist.client.files.new_files import new_file
-from fedhist.client.files.records import read_node_population, read_population
+from fedhist.client.files.node_data import read_node_data
+from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation, NotWritten
 
@@ -169,6 +170,6 @@ class TestJsonLines:
     def test_a_node_leaves_an_odd_count_out_and_keeps_its_user(self, tmp_path: Path, count: str) -> None:
         path = tmp_path / "v.jsonl"
         path.write_text(self.LINES + f'{{"user": "eve", "item": "park", "count": {count}}}\n')
-        found, left_out = read_node_population(path)
+        found, left_out = read_node_data(path)
         assert (found.users, left_out) == (3, 1)
         assert np.diff(found.histograms.offsets).tolist() == [2, 1, 0]

@@ -20,10 +20,10 @@ from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.item_choice import ItemChoice
 from fedhist.client.files.memory import Memory, memory_limit
 from fedhist.client.files.names import StoredNames
+from fedhist.client.files.node_data import read_node_data
 from fedhist.client.files.records import (
     over_items,
     population_in,
-    read_node_population,
     read_population,
 )
 from fedhist.client.files.stored import StoredPopulation
@@ -203,7 +203,7 @@ class TestOrder:
 class TestNodes:
     def test_a_row_without_a_whole_count_does_not_take_its_user_along(self, tmp_path: Path) -> None:
         rows = "user,item,count\na,x,3\na,y,1e12\nb,y,2.5\n,y,2\nc,x,2147483647\nc,z,1\nc,,3\nd,z,1\nd,,2147483647\n"
-        found, left_out = read_node_population(folder(tmp_path, {"t.csv": rows}) / "t.csv")
+        found, left_out = read_node_data(folder(tmp_path, {"t.csv": rows}) / "t.csv")
         assert users_of(found) == [{"x": 3}, {}, {}, {"z": 1}]
         # a's second, b's, nobody's, c's three and d's second.
         assert left_out == 7
@@ -217,7 +217,7 @@ class TestNodes:
             },
         )
         for path in (place, place / "*"):
-            found, left_out = read_node_population(path)
+            found, left_out = read_node_data(path)
             assert (users_of(found), left_out) == ([{"x": 1}, {}, {"x": 1}], 2)
 
 

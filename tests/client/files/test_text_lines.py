@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.client.files.columns import Columns
-from fedhist.client.files.records import read_node_population, read_population
+from fedhist.client.files.node_data import read_node_data
+from fedhist.client.files.records import read_population
 from fedhist.client.files.text_lines import records
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.labels.item_list import parse_items
@@ -115,7 +116,7 @@ def test_a_node_tells_no_line(written: Write) -> None:
         "a.jsonl": b'{"user": "a", "item": "x"}\n[]\n',
     }.items():
         with pytest.raises(InvalidFile, match="is damaged or does not follow its format") as caught:
-            read_node_population(written(content, name))
+            read_node_data(written(content, name))
         assert "line 3" not in str(caught.value)
 
 

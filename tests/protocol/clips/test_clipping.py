@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.clips.clipping import is_clipped, sum_clipped, sum_items
+from fedhist.protocol.clips.clipping import is_clipped, sum_by_item, sum_clipped, sum_items
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.protocol.privacy.neighbours import Norm
@@ -76,6 +76,15 @@ def test_a_batch_without_users_sums_to_nothing(make_histograms):
 @settings(deadline=None)
 def test_items_sum_exactly(make_histograms, rows):
     assert sum_items(make_histograms(rows)).tolist() == [sum(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("entries", [0, 5, (1 << 17) - 1, 1 << 17])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_few_and_many_entries_sum_exactly_beyond_what_a_float_holds(entries, kind):
+    items = (np.arange(entries) % 3).astype(kind)
+    values = (1 << 45) + np.arange(entries)
+    due = [sum(values[items == item].tolist()) for item in range(4)]
+    assert sum_by_item(values, items, 4).tolist() == due
 
 
 def test_a_bound_between_two_norms_is_decided_in_whole_numbers(make_histograms):

@@ -309,5 +309,5 @@ def test_ids_are_unsigned_64_bit_numbers(play: Any, me: int) -> None:
 
 def test_the_largest_id_works(play: Any) -> None:
     state, message = start(play().terms, (1 << 64) - 1, source=SeededSource(1))
-    assert struct.unpack_from("<2sBB", message) == (b"FM", 2, 1)
+    assert struct.unpack_from("<2sBB", message) == (b"FM", wire.VERSION, 1)
     assert state.me == (1 << 64) - 1

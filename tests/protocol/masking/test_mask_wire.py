@@ -11,7 +11,7 @@ import pytest
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "masking"
@@ -86,7 +86,7 @@ def test_every_kind_is_read_and_refuses_every_other_and_left_over_bytes(mode: st
 
 class TestTerms:
     def test_bytes_and_back(self) -> None:
-        terms = MaskingTerms(b"x" * 32, 7, 64, 0.01, 0.2, 9, True)
+        terms = MaskingTerms(b"x" * 32, 7, 64, 0.01, 0.2, 9, True, request=b"y" * 32)
         assert MaskingTerms.from_bytes(terms.to_bytes()) == terms
 
     def test_every_setting_is_in_the_digest(self) -> None:
@@ -101,6 +101,7 @@ class TestTerms:
             {"minimum_survivors": 3},
             {"signed": True},
             {"participants": 9},
+            {"request": b"x" * 32},
         ]
         assert len({MaskingTerms(**(base | change)).digest for change in changes}) == len(changes)
 
@@ -115,6 +116,7 @@ class TestTerms:
             {"dropout_share": float("nan")},
             {"minimum_survivors": 1},
             {"participants": 1},
+            {"request": b""},
         ],
         ids=str,
     )
@@ -122,7 +124,7 @@ class TestTerms:
         with pytest.raises(InvalidInput):
             MaskingTerms(**({"session": bytes(32), "length": 7, "width": 32} | change))
 
-    @pytest.mark.parametrize("data", [b"", bytes(58), bytes(57), bytes(59)], ids=len)
+    @pytest.mark.parametrize("data", [b"", bytes(TERMS_BYTES), bytes(62), b"x" * 95], ids=len)
     def test_bytes_that_are_none(self, data: bytes) -> None:
         with pytest.raises(DecodeError):
             MaskingTerms.from_bytes(data)

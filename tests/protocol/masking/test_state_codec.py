@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, DeviceState
+from fedhist.protocol.masking.device_session import prepare
+from fedhist.protocol.masking.device_states import Aborted, AbortReason, DeviceState, Prepared
 from fedhist.protocol.masking.state_codec import restore, save
 
 
-def every_state(play: Any, *, signed: bool) -> list[DeviceState]:
-    cohort = play(signed=signed).advertise()
-    found = [cohort.states[10]]
+def every_state(play: Any, *, signed: bool) -> list[DeviceState | Prepared]:
+    cohort = play(signed=signed)
+    identity = cohort.identities[10] if signed else None
+    prepared, _ = prepare(cohort.terms.session, 10, source=cohort.source, identity=identity)
+    cohort.advertise()
+    found = [prepared, cohort.states[10]]
     while cohort.inbox:
         cohort.answer()
         found.append(cohort.states[10])
@@ -27,7 +31,7 @@ def every_state(play: Any, *, signed: bool) -> list[DeviceState]:
 @pytest.mark.parametrize("signed", [False, True])
 def test_every_state_comes_back_the_same(play: Any, signed: bool) -> None:
     states = every_state(play, signed=signed)
-    assert len({type(state) for state in states}) == (7 if signed else 6)
+    assert len({type(state) for state in states}) == (8 if signed else 7)
     for state in states:
         assert restore(save(state)) == state
         assert save(restore(save(state))) == save(state)
@@ -43,12 +47,12 @@ def test_a_session_that_is_stored_after_each_message_is_the_same_session(play: A
 
 
 @pytest.fixture(scope="module")
-def signed_states(play: Any) -> list[DeviceState]:
+def signed_states(play: Any) -> list[DeviceState | Prepared]:
     return every_state(play, signed=True)
 
 
 @given(data=st.data())
-def test_damage_is_noticed(signed_states: list[DeviceState], data: st.DataObject) -> None:
+def test_damage_is_noticed(signed_states: list[DeviceState | Prepared], data: st.DataObject) -> None:
     state = data.draw(st.sampled_from(signed_states))
     saved = bytearray(save(state))
     place = data.draw(st.integers(0, len(saved) - 1))
@@ -73,16 +77,26 @@ def resealed(content: bytes) -> bytes:
 @pytest.mark.parametrize("change", ["version", "kind", "longer", "shorter", "terms"])
 def test_even_with_a_right_digest_the_content_must_fit(play: Any, change: str) -> None:
     for state in every_state(play, signed=False):
+        if change == "terms" and isinstance(state, Prepared):
+            continue
         content = bytearray(save(state)[:-32])
         if change == "version":
             content[2] = 1
         elif change == "kind":
-            content[3] = 7
+            content[3] = 8
         elif change == "longer":
             content += b"\x00"
         elif change == "terms":
-            content[4 + 32 + 4] = 33
+            content[12 + 32 + 4] = 33
         else:
             content = content[:-1]
         with pytest.raises(DecodeError):
             restore(resealed(bytes(content)))
+
+
+def test_keys_made_ahead_are_kept_without_the_signing_key(play: Any) -> None:
+    """It is read again when the round begins, so nothing lasting lies with them."""
+    cohort = play(signed=True)
+    identity = cohort.identities[10]
+    prepared, _ = prepare(cohort.terms.session, 10, source=cohort.source, identity=identity)
+    assert identity.secret not in save(prepared)

@@ -20,7 +20,8 @@ from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
-from fedhist.simulations.simulation import check_not_empty, simulate
+from fedhist.simulations.population_checks import check_not_empty
+from fedhist.simulations.simulation import simulate
 
 NAMES = Columns("who", "what", "n")
 

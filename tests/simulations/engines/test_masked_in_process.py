@@ -19,7 +19,8 @@ from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines import masked_in_process
 from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
+from fedhist.simulations.engines.fault_cast import dropouts
+from fedhist.simulations.engines.masked_in_process import parts_of
 from fedhist.simulations.simulation import simulate
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)

@@ -202,8 +202,10 @@ from fedhist.testing.engines import ENGINE_PLANS, USERS, compared
 
 plans = {name: plan for name, plan in ENGINE_PLANS.items() if not plan.is_masked}
 problems = {}
-for population in (USERS, materialise(USERS), materialise(USERS).part(0, 1)):
-    runs = compared(engine_named("ray"), population=population, plans=plans)
+faults = {"dropout": 0.1, "faulty": {"inflate": 0.1, "malformed": 0.1}}
+for population, shares in ((USERS, {}), (materialise(USERS), faults), (materialise(USERS).part(0, 1), {})):
+    here, there = (engine_named(name, **shares) for name in ("ray", "in-process"))
+    runs = compared(here, population=population, plans=plans, reference=there)
     for check in ENGINE.checks:
         try:
             ENGINE.run(check, runs)

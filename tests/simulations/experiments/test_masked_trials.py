@@ -29,7 +29,7 @@ POPULATION = HeavyTailedPopulation(users=60, items=8, seed=3)
 def test_it_is_the_masked_total_to_the_bit(settings: dict[str, Any]) -> None:
     plan = Plan(users=60, masking="secagg", participants=7, **settings)
     request = select_request(plan)
-    masked = masked_round(request, POPULATION, source=SeededSource(5), dropout=0.0).total
+    masked = masked_round(request, POPULATION, source=SeededSource(5)).total
     total = unmasked_total(request, POPULATION, source=SeededSource(5))
     assert (total.users, total.shares, total.width) == (masked.users, masked.shares, masked.width)
     assert np.array_equal(total.values, masked.values)

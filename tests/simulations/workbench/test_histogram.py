@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "no items": (FRAME, {"items": []}, "items"),
     "a trace without a folder": (FRAME, {"trace": True}, "trace has no folder"),
     "nodes without an engine of nodes": (FRAME, {"nodes": 3}, 'engine="flower-simulation"'),
-    "drop-outs without masks": (FRAME, {"dropout": 0.2}, 'masking="secagg"'),
+    "a fault of no kind": (FRAME, {"faulty": {"lazy": 0.2}}, "faulty has no kind 'lazy'"),
     "no such engine": (FRAME, {"engine": "cloud"}, "unknown engine"),
     "no such spelling": (FRAME, {"normalise": "upper"}, "nfc, casefold"),
     "an epsilon below zero": (FRAME, {"epsilon": -1}, "epsilon"),

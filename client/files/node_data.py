@@ -1,0 +1,130 @@
+"""A node's users, from whatever holds them, so that no row of one user decides about another.
+
+One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
+whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left out
+stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a node
+without users.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
+from fedhist.client.files.data_kinds import is_matrix, is_path, is_population
+from fedhist.client.files.database import Database
+from fedhist.client.files.item_choice import ItemChoice
+from fedhist.client.files.memory import Memory, memory_limit
+from fedhist.client.files.records import (
+    NOBODY,
+    add_rows,
+    check_bins,
+    check_no_separator,
+    over_items,
+    populated,
+    population_in,
+    read_rows,
+    read_tables,
+)
+from fedhist.client.files.tabulation import Tabulation
+from fedhist.client.populations import Label, SparsePopulation
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Population, labels_of
+
+log = logging.getLogger("fedhist")
+
+
+def read_node_data(
+    data: Any,
+    *,
+    columns: Columns = USUAL_COLUMNS,
+    items: Sequence[Label] | None = None,
+    rename: Callable[[str], str] | None = None,
+    memory: str | int | None = None,
+) -> tuple[Population, int]:
+    """A node's users, and how many rows were left out.
+
+    Args:
+        data: a path as `read_population` takes it, a `Database`, a data frame or anything with an Arrow stream, a scipy
+            matrix or a population.
+        columns: the columns of a table, and the bins for its values. A population has none, and may come from elsewhere
+            on some nodes.
+        items: the public list of a closed domain; for a matrix, what its columns are called.
+        rename: writes the names of items alike.
+        memory: what reading may use, as of `read_population`.
+    """
+    choice = ItemChoice(listed=items, rename=rename)
+    if is_population(data):
+        return _of_items(data, choice), 0
+    check_bins(columns, choice)
+    if is_matrix(data):
+        _check_no_columns(columns)
+        return SparsePopulation.from_scipy(data, labels=items), 0
+    limit = memory_limit(memory)
+    if isinstance(data, Database):
+        tabulation: Tabulation | None = _from_database(data, columns, limit)
+    elif is_path(data):
+        tabulation = read_tables(Path(data), columns, limit, lenient=True)
+    else:
+        tabulation = read_rows(data, columns, limit, lenient=True)
+    if tabulation is None:
+        whole = population_in(Path(data), choice, columns=columns, memory=memory, follow=NOBODY)
+        return whole, 0
+    population = populated(tabulation, columns, choice)
+    return population, tabulation.left_out
+
+
+def node_users(data: Any, **how: Any) -> Population:
+    """The same, with a line in the node's log when rows were left out.
+
+    Args:
+        data: see `read_node_data`.
+        how: its other arguments.
+    """
+    population, left_out = read_node_data(data, **how)
+    if left_out:
+        log.warning(
+            "%d rows of %s were left out: a row needs a user, an item (with bins, a finite number) and, in the column "
+            "of counts, a whole number, and a user's counts may add up to at most %d.",
+            left_out,
+            data if is_path(data) else "the node's data",
+            MAX_USER_TOTAL,
+        )
+    return population
+
+
+def _of_items(population: Population, choice: ItemChoice) -> Population:
+    """A population over a public list, if there is one and it is not of that list already."""
+    labels = labels_of(population)
+    if choice.listed is None or (labels is not None and list(labels) == list(choice.listed)):
+        return population
+    if not isinstance(population, SparsePopulation):
+        raise InvalidInput(
+            "a list of items for a population that has another",
+            allowed="a list for tables, matrices and a SparsePopulation",
+            advice="leave it out",
+        )
+    return over_items(population, choice)
+
+
+def _check_no_columns(columns: Columns) -> None:
+    if columns.given:
+        raise InvalidInput(
+            f"{columns.in_words()} for a matrix, whose columns are the items",
+            allowed="names of columns, a separator and bins for tables",
+            advice="leave them out",
+        )
+
+
+def _from_database(data: Database, columns: Columns, limit: Memory) -> Tabulation:
+    check_no_separator(columns, "a database")
+    tabulation = Tabulation(memory=limit, lenient=True)
+    place = data.place
+    with closing(data.batches(columns)) as batches:
+        for batch in batches:
+            add_rows(tabulation, batch, columns, place)
+    return tabulation

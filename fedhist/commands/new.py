@@ -1,0 +1,68 @@
+"""`fedhist new`: a Flower app to start from."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedhist.commands.option_groups import Command
+from fedhist.commands.plan_options import PATH
+from fedhist.commands.terminal import echo
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}", re.ASCII)
+_NAME_IN_TEMPLATE = "histogram-app"
+_FOLDER = "histogram_app"
+_FILES = ("pyproject.toml", "README.md", "LICENSE")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "# an app in the folder visits-app",
+        "fedhist new visits-app",
+    ),
+)
+@click.argument("folder", type=PATH)
+def new(folder: Path) -> None:
+    """Write a Flower app that releases a private histogram, to start from.
+
+    FOLDER is a new folder; its name is the app's. The app runs as it is, in a simulation with 'flwr run' and in a
+    deployment, and its README says how.
+    """
+    name = folder.name
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"the app would be called {name!r}",
+            allowed="a letter, then up to 31 letters, digits and hyphens, as Flower wants it",
+        )
+    template = files("fedhist") / "template"
+    try:
+        # A folder that exists is somebody's.
+        folder.mkdir()
+        (folder / _FOLDER).mkdir()
+        for place in _FILES:
+            _write(template / place, folder / place, name)
+        for source in (template / _FOLDER).iterdir():
+            if source.name.endswith(".py"):
+                _write(source, folder / _FOLDER / source.name, name)
+    except FileExistsError as problem:
+        raise InvalidFile(f"{folder} exists", allowed="a new folder") from problem
+    except FileNotFoundError as problem:
+        raise InvalidFile(
+            f"the folder {folder.parent} does not exist", allowed="an existing folder"
+        ) from problem
+    echo(f"written: {folder}")
+    echo(f"next: flwr run {folder} local")
+
+
+def _write(source: Traversable, target: Path, name: str) -> None:
+    text = source.read_text(encoding="utf-8")
+    target.write_text(text.replace(_NAME_IN_TEMPLATE, name), encoding="utf-8")

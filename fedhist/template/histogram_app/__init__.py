@@ -1,0 +1,1 @@
+"""A private histogram of what the users of all nodes do."""

@@ -1,0 +1,123 @@
+"""A masked round's messages over nodes: who is which participant, who failed, and keys that come ahead of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.masking.masked_vector import next_session, terms_of
+from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import split_answer
+from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Envelope
+from fedhist.server.collection import Reply, StageReport, header_fault, matched, refusal_in
+from fedhist.server.drop_outs import Declined, Fault, Tally
+from fedhist.server.round_watch import RoundWatch, names_of
+
+Advertisements = dict[int, tuple[int, bytes]]
+"""By node, its number as a participant and the message that advertises its keys."""
+
+Send = Callable[[str, Sequence[tuple[int, bytes | None]]], tuple[dict[str, int], Iterator[Reply]]]
+"""Sends a stage's payloads to nodes: the node of each message by its id, and the replies as they come."""
+
+
+@dataclass
+class NodeExchange:
+    """Carries a masked round's messages. Participants are nodes, or under signed masking the keys that nodes have.
+
+    Args:
+        send: carries the messages of a stage.
+        envelope: what is asked.
+        nodes: who takes part.
+        declined: takes the nodes that refused, failed or sent nonsense; not those that only lost or gave up their
+            session.
+        ahead: advertisements that came with the unmasking of the round before. Only the other nodes are asked for keys,
+            and where there are no others, the round begins with sharing.
+        observe: called with each event.
+        coming: advertisements for the run's next round, which come with the answers that unmask this one.
+        first: whether keys are still being gathered.
+        tally, size, stages: for the round's report.
+        node_of: the node of each participant.
+    """
+
+    send: Send
+    envelope: Envelope
+    nodes: Sequence[int]
+    declined: Declined
+    ahead: Advertisements = field(default_factory=dict, repr=False)
+    observe: Observer = ignore
+    coming: Advertisements = field(default_factory=dict, repr=False)
+    first: bool = True
+    tally: Tally = field(default_factory=Tally)
+    size: int = 0
+    node_of: dict[int, int] = field(default_factory=dict)
+    stages: dict[str, StageReport] = field(default_factory=dict)
+
+    def __call__(
+        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """One stage, as `masked_sum` asks for it."""
+        first = self.first = messages is None
+        if messages is None:
+            yield from self._advertised()
+            payloads: list[tuple[int, bytes | None]] = [
+                (node, None) for node in self.nodes if node not in self.ahead
+            ]
+            if not payloads:
+                return
+        else:
+            payloads = [(self.node_of[participant], payload) for participant, payload in messages]
+        watch = RoundWatch(self.observe, self.envelope, names_of(self.nodes), self.tally, stage=stage)
+        watch.asked({node: len(payload or b"") for node, payload in payloads})
+        participant_of = {node: participant for participant, node in self.node_of.items()}
+        keys_follow = stage == MaskingStage.UNMASKING and next_session(self.envelope) is not None
+        terms = terms_of(self.envelope)
+        for node, reply in matched(*self.send(stage, payloads), watch.dropped):
+            fields, data = reply.fields, reply.data
+            fault = header_fault(self.envelope, fields)
+            if fault is None and (data is None or (first and not self._register(node, data))):
+                fault = Fault.MALFORMED
+            refusal = self.declined.note(node, refusal_in(fields))
+            watch.answered(node, data, fault, refusal)
+            if fault is not None:
+                if refusal is None:
+                    self.declined.reasons[node] = fault
+                continue
+            assert data is not None  # noqa: S101 - a fault otherwise
+            self.size += len(data)
+            if first:
+                number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
+                yield number, data[PARTICIPANT_BYTES:]
+                continue
+            if keys_follow:
+                advertisement, data = split_answer(data, terms)
+                self.coming[node] = participant_of[node], advertisement
+            yield participant_of[node], data
+        self.stages[stage] = watch.end()
+
+    def refused(self, sender: int) -> None:
+        """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
+        node = self.node_of[sender]
+        self.tally.drop(Fault.MALFORMED, node, None)
+        self.declined.reasons[node] = Fault.MALFORMED
+        self.coming.pop(node, None)
+        if self.first:
+            del self.node_of[sender]
+
+    def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
+        """The nodes behind these participants."""
+        return tuple(self.node_of[participant] for participant in participants)
+
+    def _advertised(self) -> Iterator[tuple[int, bytes]]:
+        """What the nodes of this round have advertised ahead."""
+        for node in self.nodes:
+            if node in self.ahead:
+                participant, advertisement = self.ahead[node]
+                self.node_of[participant] = node
+                yield participant, advertisement
+
+    def _register(self, node: int, data: bytes) -> bool:
+        """Note which participant the node is; False if it takes another's number."""
+        number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
+        signed = self.envelope.request.plan.masks.signed
+        return (signed or number == node) and self.node_of.setdefault(number, node) == node

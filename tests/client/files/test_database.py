@@ -1,0 +1,221 @@
+"""Users in a database: the same as in a file with the same rows, and nothing that it says leaves the node."""
+
+from __future__ import annotations
+
+import csv
+import random
+import sqlite3
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.client.files.columns import Columns
+from fedhist.client.files.database import Database
+from fedhist.client.files.node_data import read_node_data
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import labels_of
+from tests.builders import table_of
+
+NAMES = Columns("who", "what", "n")
+ALL = "SELECT who, what, n FROM visits"
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=3)
+rows_of_visits = st.lists(
+    st.tuples(
+        st.sampled_from(["ann", "bob", "cay", "007"]) | texts,
+        st.sampled_from("ab") | texts,
+        st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def database(path: Path, rows: Iterable[Sequence[Any]]) -> str:
+    """The address of a new SQLite file with these visits, whose columns take values of any kind."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE visits (who, what, n)")
+        connection.executemany("INSERT INTO visits VALUES (?, ?, ?)", rows)
+    connection.close()
+    return f"sqlite:///{path}"
+
+
+def csv_file(path: Path, rows: Iterable[Sequence[Any]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow(NAMES.names)
+        writer.writerows(rows)
+    return path
+
+
+def same(one: Any, other: Any) -> bool:
+    return labels_of(one) == labels_of(other) and bool((table_of(one) == table_of(other)).all())
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows_of_visits, st.booleans())
+def test_a_database_a_frame_and_a_file_with_the_same_rows_are_the_same_users(
+    rows: list[tuple[str, str, int]], closed: bool
+) -> None:
+    items = ["b", "a", "z"] if closed else None
+    with TemporaryDirectory() as folder:
+        address = database(Path(folder, "v.db"), rows)
+        from_file, _ = read_node_data(csv_file(Path(folder, "v.csv"), rows), columns=NAMES, items=items)
+        from_database, _ = read_node_data(Database(address, ALL), columns=NAMES, items=items)
+    frame = pl.DataFrame(rows, schema=NAMES.names, orient="row")
+    from_frame, _ = read_node_data(frame, columns=NAMES, items=items)
+    assert same(from_database, from_file)
+    assert same(from_frame, from_file)
+
+
+def test_the_order_of_rows_is_that_of_users_alone(tmp_path: Path) -> None:
+    rows = [(f"u{number % 40}", f"i{number % 7}", number % 3) for number in range(500)]
+    items = [f"i{number}" for number in range(7)]
+    shuffled = random.Random(1).sample(rows, len(rows))
+    tables = []
+    for name, some in (("a", rows), ("b", shuffled)):
+        address = database(tmp_path / name, some)
+        tables.append(table_of(read_node_data(Database(address, ALL), columns=NAMES, items=items)[0]))
+    assert sorted(tables[0].tolist()) == sorted(tables[1].tolist())
+
+
+def test_values_are_read_as_a_text_file_has_them_and_odd_ones_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        (7, "a", 1), ("7", "a", 2.0), ("007", "a", "3"),
+        ("ann", 5, 1), ("ann", "5", " 1 "),
+        ("ann", b"blob", 1), ("ann", 2.5, 1), ("ann", None, 1), ("ann", "a", 1.5), ("ann", "a", "x"),
+        ("ann", "a", -1), ("ann", "a", 2**40), ("ann", "a", None), (None, "a", 1), (b"x", "a", 1),
+        ("bob", b"all of bob's rows are odd", 1),
+    ]  # fmt: skip
+    found, left_out = read_node_data(Database(database(tmp_path / "d", rows), ALL), columns=NAMES)
+    assert labels_of(found) == ("a", "5")
+    assert table_of(found).tolist() == [[3, 0], [3, 0], [0, 2], [0, 0]]
+    assert left_out == 11
+
+
+def test_numbers_in_bins(tmp_path: Path) -> None:
+    rows = [("a", 5, 1), ("a", 9.99, 1), ("a", "10", 2), ("b", -1, 1), ("b", "much", 1), ("b", None, 1)]
+    columns = Columns("who", "what", "n", bins=[0, 10, 20])
+    found, left_out = read_node_data(Database(database(tmp_path / "d", rows), ALL), columns=columns)
+    assert labels_of(found) == ("[0, 10)", "[10, 20)")
+    assert table_of(found).tolist() == [[2, 2], [0, 0]]
+    assert left_out == 2
+
+
+def test_more_rows_than_are_read_at_a_time(tmp_path: Path) -> None:
+    """One odd value after many rows is one row: a reader that types a column by its first rows would give up."""
+    rows = [(f"u{number % 1000}", number % 5, 1) for number in range(150_000)]
+    address = database(tmp_path / "d", [*rows, ("odd", "text", "x"), ("u1", 4, 1)])
+    found, left_out = read_node_data(Database(address, ALL), columns=NAMES)
+    assert (found.users, int(table_of(found).sum()), left_out) == (1001, 150_001, 1)
+
+
+def test_no_rows_are_no_users(tmp_path: Path) -> None:
+    found, _ = read_node_data(Database(database(tmp_path / "d", []), ALL), columns=NAMES, items=["a"])
+    assert found.users == 0
+
+
+def test_a_query_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Colons and percent signs stand for themselves."""
+    address = database(tmp_path / "d", [("a:b", "100%", 1), ("c", "x", 1)])
+    query = "SELECT who AS \"user\", what AS item FROM visits WHERE what LIKE '1%' AND who = 'a:b'"
+    found, _ = read_node_data(Database(address, query))
+    assert labels_of(found) == ("100%",)
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    address = database(tmp_path / "d", [("a", "x", 1)])
+    before = (tmp_path / "d").read_bytes()
+    for query in ("DELETE FROM visits", "DELETE FROM visits RETURNING who, what, n", "CREATE TABLE t (x)"):
+        with pytest.raises(InvalidFile, match=r"could not be read \(OperationalError\)"):
+            read_node_data(Database(address, query), columns=NAMES)
+    assert (tmp_path / "d").read_bytes() == before
+    with pytest.raises(InvalidFile, match="there is no file"):
+        read_node_data(Database(f"sqlite:///{tmp_path}/none.db", ALL), columns=NAMES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d"]
+
+
+@pytest.mark.parametrize("name", ["a file with spaces.db", "hash#.db", "ü.db"])
+def test_any_name_of_a_file(tmp_path: Path, name: str) -> None:
+    address = database(tmp_path / name, [("a", "x", 1)])
+    assert read_node_data(Database(address, ALL), columns=NAMES)[0].users == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("no address hunter2", "db-url is no address of a database"),
+        ("nosuch://me:hunter2@localhost/x", "a database that SQLAlchemy does not know"),
+        (
+            "oracle+oracledb://me:hunter2@localhost/x",
+            "driver oracledb of .* is not installed; .*install the package",
+        ),
+        ("sqlite://", "a SQLite database without a file"),
+        ("sqlite:///:memory:", "a SQLite database without a file"),
+        ("${FEDHIST_NO_SUCH_URL}", "names the variable FEDHIST_NO_SUCH_URL"),
+        ("postgresql://me:${FEDHIST_NO_SUCH_PASSWORD}@x/y", "the variable FEDHIST_NO_SUCH_PASSWORD"),
+        (f"sqlite+aiosqlite:///{__file__}", "aiosqlite"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said_without_it(address: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as error:
+        read_node_data(Database(address, ALL), columns=NAMES)
+    assert "hunter2" not in str(error.value)
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_a_missing_driver_is_a_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InvalidInput, match=r"driver psycopg .*run pip install 'fedhist\[database\]'"):
+        read_node_data(Database("postgresql://me@localhost/x", ALL), columns=NAMES)
+
+
+def test_an_address_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDHIST_VISITS", database(tmp_path / "d", [("a", "x", 1)]))
+    assert read_node_data(Database("${FEDHIST_VISITS}", ALL), columns=NAMES)[0].users == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT alice_visited_the_clinic FROM visits",
+        "SELECT who, what, n FROM alice_visited_the_clinic",
+        "alice_visited_the_clinic",
+        "SELECT who, what, abs('alice_visited_the_clinic') + json('alice_visited_the_clinic') AS n FROM visits",
+    ],
+)
+def test_errors_quote_neither_the_query_nor_values(tmp_path: Path, query: str) -> None:
+    address = database(tmp_path / "d", [("a", "x", 1)])
+    with pytest.raises(InvalidFile, match=r"\(OperationalError\)") as error:
+        read_node_data(Database(address, query), columns=NAMES)
+    assert "alice" not in str(error.value)
+    assert "alice" not in repr(Database(address, query))
+
+
+@pytest.mark.parametrize(
+    ("query", "columns", "said"),
+    [
+        (ALL, Columns(), "gives 3 columns, and not one for each of user, item; .*user-column"),
+        ("SELECT who, who, what FROM visits", Columns("who", "what"), "gives 3 columns"),
+        ("SELECT who, what FROM visits", NAMES, "who, what and n"),
+        (ALL, Columns("who", "what", separator=";"), "a separator for a database"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path: Path, query: str, columns: Columns, said: str) -> None:
+    address = database(tmp_path / "d", [("a", "x", 1)])
+    with pytest.raises(InvalidInput, match=said):
+        read_node_data(Database(address, query), columns=columns)
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("alice visited the clinic, again and again, and again, and again")
+    with pytest.raises(InvalidFile, match=r"\(DatabaseError\)") as error:
+        read_node_data(Database(f"sqlite:///{tmp_path}/d", ALL), columns=NAMES)
+    assert "alice" not in str(error.value)

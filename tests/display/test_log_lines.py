@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from fedhist.display.log_lines import TIMED, log, log_shown
+
+
+@contextmanager
+def no_logging(*handlers: logging.Handler) -> Iterator[None]:
+    """A process that has set up these handlers and nothing else. pytest has handlers of its own while a test runs."""
+    root = logging.getLogger()
+    before, root.handlers = root.handlers, list(handlers)
+    try:
+        yield
+    finally:
+        root.handlers = before
+    assert log.handlers == [] and log.level == logging.NOTSET
+
+
+def test_lines_are_shown_where_nobody_set_up_logging(capsys: pytest.CaptureFixture[str]) -> None:
+    with no_logging():
+        log.info("before")
+        with log_shown():
+            log.info("round select: %d nodes", 3)
+            with log_shown(TIMED):
+                log.info("inside")
+        log.info("after")
+    assert capsys.readouterr().err == "fedhist: round select: 3 nodes\nfedhist: inside\n"
+
+
+def test_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with no_logging(), log_shown(TIMED):
+        log.error("refused")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} fedhist: refused\n", capsys.readouterr().err)
+
+
+def test_handlers_for_everything_show_our_lines_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with no_logging(logging.StreamHandler()), log_shown():
+        log.info("one")
+        log.warning("two")
+    assert capsys.readouterr().err == "one\ntwo\n"
+
+
+def test_a_level_that_somebody_chose_for_us_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setLevel(logging.ERROR)
+    try:
+        with log_shown():
+            log.info("one")
+            assert log.level == logging.ERROR and log.handlers == []
+    finally:
+        log.setLevel(logging.NOTSET)
+    assert capsys.readouterr().err == ""
+
+
+def test_flowers_own_logger_is_left_alone() -> None:
+    flower = logging.getLogger("flwr")
+    before = (flower.level, list(flower.handlers), flower.propagate)
+    with log_shown():
+        assert (flower.level, flower.handlers, flower.propagate) == before

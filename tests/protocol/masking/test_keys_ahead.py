@@ -1,0 +1,225 @@
+"""Keys that are advertised before the terms are known: one session, one device, and one view of what is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import agree, prepare, start
+from fedhist.protocol.masking.device_states import Aborted, AbortReason, Masked, Prepared, Shared
+from fedhist.protocol.masking.incidents import Rejection
+from fedhist.protocol.masking.keys import Identity, advertisement_text
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.privacy.randomness import SeededSource
+
+ME = 10
+
+
+def identity_of(cohort: Any, device: int) -> Identity | None:
+    identity: Identity | None = cohort.identities[device] if cohort.terms.signed else None
+    return identity
+
+
+def prepared(cohort: Any, session: bytes | None = None) -> dict[int, tuple[Prepared, bytes]]:
+    """Keys of every device for the cohort's session, or another one."""
+    name = cohort.terms.session if session is None else session
+    return {
+        device: prepare(name, device, source=cohort.source.fork(device), identity=identity_of(cohort, device))
+        for device in cohort.ids
+    }
+
+
+def server_of(cohort: Any, terms: MaskingTerms | None = None) -> Any:
+    directory = cohort.identities[ME].directory if cohort.terms.signed else None
+    return CollectingAdvertisements(terms or cohort.terms, source=SeededSource(3), directory=directory)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_sum_is_that_of_keys_made_under_the_terms(play: Any, signed: bool) -> None:
+    """The keys were stored, and what is summed came afterwards."""
+    cohort = play(6, signed=signed)
+    keys = {device: (restore(save(state)), message) for device, (state, message) in prepared(cohort).items()}
+    cohort.terms = replace(cohort.terms, request=b"what is summed".ljust(32))
+    cohort.server = server_of(cohort)
+    for device, (state, message) in keys.items():
+        assert isinstance(state, Prepared)
+        cohort.states[device] = agree(state, cohort.terms, identity=identity_of(cohort, device))
+        cohort.outbox[device] = message
+    cohort.deliver()
+    while cohort.inbox:
+        cohort.answer(without=[16] if cohort.server.name == "masking" else ())
+    alive = [device for device in cohort.ids if device != 16]
+    assert cohort.result.included == tuple(alive)
+    assert np.array_equal(cohort.result.values, cohort.total(alive))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_start_is_both_steps(play: Any, signed: bool) -> None:
+    cohort = play(signed=signed)
+    state, message = prepare(
+        cohort.terms.session, ME, source=SeededSource(1), identity=identity_of(cohort, ME)
+    )
+    agreed = agree(state, cohort.terms, identity=identity_of(cohort, ME), fewest=2)
+    both = start(cohort.terms, ME, source=SeededSource(1), identity=identity_of(cohort, ME), fewest=2)
+    assert (agreed, message) == both
+
+
+class TestTheDevice:
+    def test_keys_of_another_session_are_not_agreed_on(self, play: Any) -> None:
+        state, _ = prepare(b"x" * 32, ME, source=SeededSource(1))
+        with pytest.raises(InvalidInput, match="another session"):
+            agree(state, play().terms)
+
+    def test_an_identity_is_needed_in_signed_mode_and_only_there(self, play: Any) -> None:
+        state, _ = prepare(play().terms.session, ME, source=SeededSource(1))
+        with pytest.raises(InvalidInput, match="no identity"):
+            agree(state, play(signed=True).terms)
+        with pytest.raises(InvalidInput, match="an identity outside"):
+            agree(state, play().terms, identity=Identity(bytes(32), {}))
+
+    def test_nothing_secret_shows(self, play: Any) -> None:
+        state, message = prepare(play().terms.session, ME, source=SeededSource(1))
+        for secret in (state.box_pair.secret, state.mask_pair.secret, state.seed):
+            assert secret not in message
+            assert repr(secret)[2:18] not in repr(state) and secret.hex()[:16] not in repr(state)
+
+
+class TestReplays:
+    """The server keeps an advertisement of another session and puts it in a roster, or into its own session."""
+
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_the_server_takes_none_of_another_session(self, play: Any, signed: bool) -> None:
+        cohort = play(signed=signed)
+        for message in (
+            prepared(cohort, b"x" * 32)[ME][1],
+            wire.message(Kind.ADVERTISEMENT, replace(cohort.terms, session=cohort.terms.digest), bytes(96)),
+        ):
+            server = server_of(cohort)
+            assert not server.add(ME, message)
+            assert server.rejected == {Rejection.MALFORMED: 1}
+
+    @pytest.mark.parametrize("change", ["session", "device", "signature", "keys", "commitment"])
+    def test_a_signed_one_is_for_one_session_and_one_device(self, play: Any, change: str) -> None:
+        """In another's name, in another session, or with a bit changed: neither server nor devices take it."""
+        cohort = play(signed=True).until("roster")
+        session = b"x" * 32 if change == "session" else cohort.terms.session
+        signer = 16 if change == "device" else 13
+        _, message = prepare(session, signer, source=SeededSource(8), identity=identity_of(cohort, signer))
+        body = bytearray(message[wire.HEADER_BYTES :])
+        place = {"signature": 96, "keys": 0, "commitment": 64}.get(change)
+        if place is not None:
+            body[place] ^= 1
+        server = server_of(cohort)
+        assert not server.add(13, wire.advertisement(cohort.terms.session, bytes(body)))
+        assert server.rejected == {Rejection.BAD_SIGNATURE: 1}
+        parameters, neighbours = wire.decode_roster(cohort.inbox[ME], cohort.terms)
+        bodies = {peer: advert.unsigned + advert.signature for peer, advert in neighbours.items()}
+        entries = [wire.roster_entry(peer, one) for peer, one in sorted({**bodies, 13: bytes(body)}.items())]
+        state, answer = cohort.peek(ME, wire.encode_roster(parameters, entries, cohort.terms))
+        assert isinstance(state, Aborted) and (state.reason, answer) == (AbortReason.BAD_SIGNATURE, b"")
+
+    def test_a_signature_says_all_that_it_is_for(self) -> None:
+        """Fixed lengths before the body: no two pairs of session and device have the same text."""
+        texts = {advertisement_text(bytes([one]) * 32, two, b"body") for one in range(3) for two in range(3)}
+        assert len(texts) == 9
+
+
+class TwoFaces:
+    """A server that shows some devices one request and the others another, with the same advertised keys."""
+
+    def __init__(self, play: Any, *, count: int, lied_to: int, signed: bool) -> None:
+        self.cohort = play(count, signed=signed)
+        ids = self.cohort.ids
+        terms = [replace(self.cohort.terms, request=bytes([face]) * 32) for face in (1, 2)]
+        self.classes = [set(ids[lied_to:]), set(ids[:lied_to])]
+        self.terms = {device: terms[device in self.classes[1]] for device in ids}
+        keys = prepared(self.cohort)
+        self.boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in ids}
+        for face, members in zip(terms, self.classes, strict=True):
+            server = server_of(self.cohort, face)
+            for device, (_, message) in keys.items():
+                assert server.add(device, message)
+            rosters = dict(server.close()[1])
+            for device in members:
+                state = agree(keys[device][0], face, identity=identity_of(self.cohort, device))
+                shared, shares = self.cohort.peek(device, rosters[device], state)
+                assert isinstance(shared, Shared)
+                self.cohort.states[device] = shared
+                for receiver, box in wire.decode_boxes(shares, Kind.SHARES, face):
+                    self.boxes[receiver].append((device, box))
+
+    def step(self, device: int, message: bytes) -> bytes:
+        self.cohort.states[device], answer = self.cohort.peek(device, message)
+        return bytes(answer)
+
+    def complaints(self, device: int) -> set[int]:
+        """What the device says of the boxes of everybody."""
+        terms = self.terms[device]
+        answer = self.step(device, wire.encode_boxes(Kind.BOXES, sorted(self.boxes[device]), terms))
+        return set(wire.decode_ids(answer, Kind.COMPLAINTS, terms))
+
+    def masked_with(self, device: int, peers: Collection[int]) -> bool:
+        """Whether the device masks its vector with these."""
+        self.step(device, wire.encode_ids(Kind.PEERS, sorted(set(peers) - {device}), self.terms[device]))
+        return isinstance(self.cohort.states[device], Masked)
+
+
+class TestTwoRequests:
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_no_box_opens_across_them_and_nobody_masks_across_them(self, play: Any, signed: bool) -> None:
+        server = TwoFaces(play, count=7, lied_to=2, signed=signed)
+        for members, others in (server.classes, server.classes[::-1]):
+            for device in members:
+                assert server.complaints(device) == others
+        device = min(server.classes[0])
+        assert not server.masked_with(device, server.cohort.ids)
+        assert server.cohort.states[device].reason is AbortReason.STRANGER
+
+    @pytest.mark.parametrize("lied_to", range(8))
+    def test_of_signed_devices_one_class_at_most_masks(self, play: Any, lied_to: int) -> None:
+        """Seven devices, of which four neighbours must be left: five of one mind can go on, and two can't."""
+        server = TwoFaces(play, count=7, lied_to=lied_to, signed=True)
+        went_on = []
+        for members in server.classes:
+            for device in members:
+                server.complaints(device)
+            went_on.append({device for device in members if server.masked_with(device, members)})
+        assert went_on == [members if len(members) >= 5 else set() for members in server.classes]
+
+    def test_a_message_under_the_one_is_none_under_the_other(self, play: Any) -> None:
+        server = TwoFaces(play, count=7, lied_to=3, signed=False)
+        device, other = min(server.classes[0]), min(server.classes[1])
+        server.step(device, wire.encode_boxes(Kind.BOXES, [], server.terms[other]))
+        assert server.cohort.states[device].reason is AbortReason.MALFORMED
+
+
+def test_two_advertisements_for_one_session_open_nothing_together(play: Any) -> None:
+    """The server got keys ahead and keys on request from one device, and shows each half of the others one of them.
+
+    The device goes on with the second. Those who were shown the first can't open its boxes, nor it theirs.
+    """
+    cohort = play(6)
+    first = prepared(cohort)[ME][1]
+    cohort.advertise()
+    fooled = [19, 22, 25]
+    for device in fooled:
+        parameters, neighbours = wire.decode_roster(cohort.inbox[device], cohort.terms)
+        bodies = {peer: advert.unsigned for peer, advert in neighbours.items()}
+        bodies[ME] = first[wire.HEADER_BYTES :]
+        entries = [wire.roster_entry(peer, body) for peer, body in sorted(bodies.items())]
+        cohort.inbox[device] = wire.encode_roster(parameters, entries, cohort.terms)
+    cohort.answer()
+    said = {
+        device: set(wire.decode_ids(cohort.peek(device, message)[1], Kind.COMPLAINTS, cohort.terms))
+        for device, message in cohort.inbox.items()
+    }
+    assert said == {ME: set(fooled), 13: set(), 16: set(), **{device: {ME} for device in fooled}}
