@@ -15,6 +15,10 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
   the first is larger because tanh is concave. The bound is met as a falls to 1.
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
+- **Gaussian over samples**, T releases of multiplier z: T/(2 z^2), because for each sample it is Gaussian noise with that
+  multiplier, and a mixture over samples that do not depend on the data is no easier to tell apart than the worst of them
+  (Rényi's divergence is quasi-convex). Where it is less, what an approximate mechanism of the charge's epsilon and delta
+  costs: sampling shows there, and the delta is a failure. So a training fits a limit's failures if its delta does.
 - Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is
   that noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.
 """
@@ -26,7 +30,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.composition import exact_sum
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -36,6 +39,8 @@ from fedhist.protocol.privacy.ledger import (
     Cost,
     GaussianLoss,
     PureLoss,
+    SampledGaussianLoss,
+    exact_sum,
 )
 
 # How a limit's delta is divided: see `Limit`.
@@ -120,21 +125,41 @@ def spending_of(charge: Charge) -> Spending:
     failure = slack if isinstance(slack, int | float) else 0.0
     match charge.loss:
         case GaussianLoss(multiplier):
-            rho = _gaussian_rho(multiplier)
+            rho = gaussian_rho(multiplier)
         case BoundedRangeLoss():
-            rho = charge.epsilon**2 / 8
+            rho = bounded_range_rho(charge.epsilon)
         case PureLoss():
             rho = pure_rho(charge.epsilon)
         case ApproximateLoss():
             rho, failure = pure_rho(charge.epsilon), failure + charge.delta
         case AlternativesLoss(ways, failed):
-            rho, failure = max(map(_way_rho, ways)), failure + failed
+            rho, failure = max(map(way_rho, ways)), failure + failed
+        case SampledGaussianLoss(multiplier, _, releases, _):
+            rho = releases * gaussian_rho(multiplier)
+            if pure_rho(charge.epsilon) < rho:
+                rho, failure = pure_rho(charge.epsilon), failure + charge.delta
     return Spending(charge.epsilon, charge.delta, rho, failure)
 
 
 def pure_rho(epsilon: float) -> float:
     """The zCDP of an epsilon-private mechanism about which nothing else is known."""
     return epsilon * math.tanh(epsilon / 2)
+
+
+def bounded_range_rho(epsilon: float) -> float:
+    """The zCDP of a mechanism whose privacy loss lies in an interval of this length."""
+    return epsilon**2 / 8
+
+
+def gaussian_rho(multiplier: float) -> float:
+    """The zCDP of Gaussian noise."""
+    return 1 / (2 * multiplier**2)
+
+
+def way_rho(way: Alternative) -> float:
+    """The zCDP of Gaussian noise and a pure mechanism, one after the other."""
+    gaussian = 0.0 if way.multiplier is None else gaussian_rho(way.multiplier)
+    return gaussian + (0.0 if way.epsilon is None else pure_rho(way.epsilon))
 
 
 def epsilon_of(rho: float, delta: float) -> float:
@@ -186,14 +211,34 @@ class Limit:
     | concentrated | rho up to the largest that is epsilon at 8 delta/10, and | (epsilon, 9 delta/10)   |
     |              | failures up to delta/10                                  |                         |
     | one run      | a first run that neither has room for, and which fits    | (epsilon, delta)        |
-    |              | into the limit by itself; then no other is admitted      |                         |
+    |              | into the limit by itself; it counts in full for ever     |                         |
 
-    *A run is admitted if one of the two has room for it.* Split the possible histories of the ledger into those that
-    end within the sums' rectangle and the others, which end within the other one. Spending only grows, so a history of
-    the first kind was inside all along, and has the same probability as under a ledger with that filter alone; likewise
-    the others. So for a set S of histories P(S) <= e^epsilon Q(S) + delta/10 + 9 delta/10, adding up both parts.
+    *What is filtered* are charges. Each is written before its mechanism draws, so that they only grow. What the ledger
+    counts, open runs with all that they reserved, is never less. It may fall when a run ends, and falls within the
+    region: below a point of a rectangle there are only points of the rectangle. So charges are in the region always,
+    for runs that failed or were closed as for others.
+
+    *A run is admitted if one of the two has room for it.* Split the possible histories of the ledger into those whose
+    charges end within the sums' rectangle and the others, which end within the other one. Charges only grow, so a
+    history of the first kind was inside all along, and has the same probability as under a ledger with that filter
+    alone; likewise the others. So for a set S of histories P(S) <= e^epsilon Q(S) + delta/10 + 9 delta/10, adding up
+    both parts. One region that is not a rectangle, such as all pairs of rho and failure whose epsilon is small enough
+    at what the failure leaves of delta, would not do: who takes risks while luck lasts, and fails on purpose once it
+    has gone, gets more (a test plays that).
 
     *One run* is chosen before anything is known of anybody, and is then all there is: the guarantee is the run's own.
+    Were it given back what it did not charge when it fails, the choice to go on without it would be made in view of
+    its first results, and both guarantees would add up to 2 delta. Only one that charged nothing has shown nothing.
+
+    *Runs at the same time.* Draws of noise have an order in time, also those of runs that overlap: each is a mechanism
+    that was chosen in view of all draws before it, and was charged before. What is concentrated is counted draw by
+    draw: T Gaussian draws under one charge are T/(2 z^2) wherever others come in between. What is only known to be
+    (epsilon, delta)-private as a whole, such as a training of many rounds, may be interrupted by others, too: every
+    such interaction is a post-processing of one randomised response with this epsilon and delta, drawn when it begins
+    (Lyu 2022, Vadhan & Zhang 2023; for filters Haney et al. 2023), and that is the mechanism which is counted.
+
+    *A limit that is replaced.* A lower one keeps the promise of the one before. A higher one promises what it says if
+    it was not chosen in view of results.
 
     With a delta of 0 only sums are there, of pure mechanisms.
     """
@@ -210,10 +255,12 @@ class Limit:
 
     def admits(self, spent: Spending, run: Spending) -> bool:
         """Whether a run of this cost may follow what was spent."""
-        after = spent + run
-        if self._has_sums(after) or self._has_concentrated(after):
-            return True
-        return spent == Spending() and run.cost.fits(epsilon=self.epsilon, delta=self.delta)
+        alone = spent == Spending() and run.cost.fits(epsilon=self.epsilon, delta=self.delta)
+        return alone or self.has_room(spent + run)
+
+    def has_room(self, total: Spending) -> bool:
+        """Whether one of the two filters holds this; not so for a first run that is admitted as the only one."""
+        return self._has_sums(total) or self._has_concentrated(total)
 
     def claimed(self, spent: Spending) -> float:
         """The least epsilon of a limit with this delta under which all this could have been spent, rounded up."""
@@ -255,12 +302,3 @@ class Limit:
         if spent.failure > self.failure * (1 + _DUST):
             return False
         return epsilon_of(spent.rho, self.delta * _FOR_CONVERSION) <= self.epsilon * (1 + _DUST)
-
-
-def _gaussian_rho(multiplier: float) -> float:
-    return 1 / (2 * multiplier**2)
-
-
-def _way_rho(way: Alternative) -> float:
-    gaussian = 0.0 if way.multiplier is None else _gaussian_rho(way.multiplier)
-    return gaussian + (0.0 if way.epsilon is None else pure_rho(way.epsilon))

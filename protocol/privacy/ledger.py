@@ -331,6 +331,14 @@ class Ledger:
         return tight_total(self._entries)
 
 
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite where it is beyond all doubles."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
 def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
     """Refuse an entry for other neighbours than those of earlier entries: their epsilons do not add up."""
     for entry in earlier:

@@ -7,8 +7,9 @@ no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
-somebody saw: its whole reservation counts until a person closes it. `protocol/privacy/concentrated.py` says how a limit
-counts, and why that holds for runs that are chosen in view of earlier results.
+somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than it could
+share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts, and why that holds
+for runs that are chosen in view of earlier results.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class RunRecord:
         status: open (running, or its process died), released, failed, or closed by a person.
         charges: what it charged, in order.
         reserved: the most that it may charge. It counts while the run is open; after that, the charges count.
+        alone: whether it was admitted as the only run of a limit. Then the reservation counts once anything is charged.
         reason: the kind of error that a failed run ended with.
     """
 
@@ -63,6 +65,7 @@ class RunRecord:
     status: RunStatus
     charges: tuple[Charge, ...]
     reserved: Spending
+    alone: bool = False
     reason: str | None = None
 
     @property
@@ -73,7 +76,8 @@ class RunRecord:
     @property
     def counted(self) -> Spending:
         """What it takes from the limit."""
-        return self.reserved if self.status == "open" else self.charged
+        whole = self.status == "open" or (self.alone and self.charges)
+        return self.reserved if whole else self.charged
 
 
 @dataclass(frozen=True)
@@ -227,11 +231,11 @@ class BudgetFile:
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
-            self._check_limit(database, cost)
+            alone = self._is_alone(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "
-                "reserved_failure, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open')",
-                row,
+                "reserved_failure, alone, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')",
+                (*row, alone),
             ).lastrowid
             assert run_id is not None  # noqa: S101 - the INSERT has just set it
         return OpenRun(path=self.path, id=run_id, plan_hash=plan_hash, time=now, reserved=cost)
@@ -257,7 +261,7 @@ class BudgetFile:
             return _read_runs(database)
 
     def spent(self) -> Spending:
-        """What the runs that have ended charged. The limit applies to `counted()`."""
+        """What the runs that have ended count. The limit applies to `counted()`."""
         return _spent(self.runs())
 
     def reserved(self) -> Spending:
@@ -326,11 +330,12 @@ class BudgetFile:
                 )
         return total
 
-    def _check_limit(self, database: sqlite3.Connection, cost: Spending) -> None:
+    def _is_alone(self, database: sqlite3.Connection, cost: Spending) -> bool:
+        """Whether a run of this cost takes more of the limit than it could share; BudgetExceeded if it is too much."""
         limit, runs = _read_limit(database), _read_runs(database)
         counted = _counted(runs)
         if limit is None or limit.admits(counted, cost):
-            return
+            return limit is not None and not limit.has_room(counted + cost)
         held = ", ".join(str(run.id) for run in runs if run.status == "open")
         advice = f" Open runs: {held}. Close one whose process is gone, and only what it charged counts."
         raise BudgetExceeded(
@@ -365,7 +370,7 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
         charges.setdefault(run_id, []).append(charge)
     rows = database.execute(
         "SELECT id, begun, plan_hash, plan, label, status, reason, reserved_epsilon, reserved_delta, reserved_rho, "
-        "reserved_failure FROM runs ORDER BY id"
+        "reserved_failure, alone FROM runs ORDER BY id"
     ).fetchall()
     if not charges.keys() <= {row[0] for row in rows}:
         # It would count for no run, as if it had never been spent.
@@ -381,7 +386,8 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
                 status=row[5],
                 charges=tuple(charges.get(row[0], ())),
                 reason=row[6],
-                reserved=Spending(*row[7:]),
+                reserved=Spending(*row[7:11]),
+                alone=bool(row[11]),
             )
             for row in rows
         ]
@@ -390,15 +396,15 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
 
 
 def _spent(runs: list[RunRecord]) -> Spending:
-    return Spending.of([charge for run in runs if run.status != "open" for charge in run.charges])
+    return Spending.total(run.counted for run in runs if run.status != "open")
 
 
 def _reserved(runs: list[RunRecord]) -> Spending:
-    return Spending.total(run.reserved for run in runs if run.status == "open")
+    return Spending.total(run.counted for run in runs if run.status == "open")
 
 
 def _counted(runs: list[RunRecord]) -> Spending:
-    return _spent(runs) + _reserved(runs)
+    return Spending.total(run.counted for run in runs)
 
 
 def _claimed(limit: Limit, counted: Spending) -> str:

@@ -41,6 +41,7 @@ _SCHEMA = (
         reserved_delta REAL NOT NULL,
         reserved_rho REAL NOT NULL,
         reserved_failure REAL NOT NULL,
+        alone INTEGER NOT NULL,
         status TEXT NOT NULL CHECK (status IN ('open', 'released', 'failed', 'closed')),
         reason TEXT
     )""",
@@ -103,6 +104,7 @@ def upgrade(path: Path) -> None:
         if _marks(database) == (_APPLICATION_ID, 1):
             database.execute("ALTER TABLE runs ADD COLUMN reserved_rho REAL NOT NULL DEFAULT 0")
             database.execute("ALTER TABLE runs ADD COLUMN reserved_failure REAL NOT NULL DEFAULT 0")
+            database.execute("ALTER TABLE runs ADD COLUMN alone INTEGER NOT NULL DEFAULT 0")
             rows = database.execute("SELECT id, reserved_epsilon, reserved_delta FROM runs").fetchall()
             for run, epsilon, delta in rows:
                 try:

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.privacy.calibration import gaussian_epsilon
+from fedhist.protocol.privacy.composition import epsilon_at
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import (
     ApproximateLoss,
@@ -165,14 +167,77 @@ def test_a_limit_of_one_run_has_room_for_that_run_alone(ledger: BudgetFile) -> N
         begin(ledger, Spending.of([SELECT]))
 
 
+@pytest.mark.parametrize("end", ["failed", "closed", "released"])
+def test_a_run_that_took_a_limit_for_itself_is_given_nothing_back_once_it_has_shown_something(
+    ledger: BudgetFile, end: str
+) -> None:
+    """To go on without it would be a choice in view of its first result, beside a guarantee that took all of delta."""
+    ledger.set_limit(Limit(1.1, 1e-6))
+
+    def finish(run: OpenRun) -> None:
+        if end == "closed":
+            ledger.close(run.id)
+        else:
+            run.failed("RoundFailed") if end == "failed" else run.released()
+
+    finish(begin(ledger))
+    assert ledger.counted() == NOTHING
+    run = begin(ledger)
+    run.record(SELECT)
+    finish(run)
+    assert ledger.counted() == RUN_COST
+    with pytest.raises(BudgetExceeded):
+        begin(ledger, Spending.of([SELECT]))
+    ledger.set_limit(Limit(3.0, 1e-5), replace=True)
+    run = begin(ledger)
+    run.record(SELECT)
+    finish(run)
+    assert ledger.counted() == RUN_COST + Spending.of([SELECT])
+
+
+@given(
+    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=14), st.sampled_from([1e-6, 1e-5]), st.booleans()
+)
+@settings(max_examples=15, deadline=None)
+def test_whatever_is_admitted_is_claimed_at_no_less_than_its_tight_total(
+    seeds: list[int], delta: float, gaussian_only: bool
+) -> None:
+    """Each run is chosen by what the runs before it showed: here by a number that stands for their results."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = BudgetFile.open(Path(folder) / "ledger.db", create=True)
+        ledger.set_limit(Limit(4.0, delta))
+        admitted: list[Charge] = []
+        shown = 0
+        for seed in seeds:
+            shown = (shown * 31 + seed) % 1000
+            noise = GaussianLoss(3.0 + shown / 100)
+            epsilon = gaussian_epsilon(noise.multiplier, delta / 50)
+            release = dataclasses.replace(RELEASE, epsilon=epsilon, delta=delta / 50, loss=noise)
+            charges = [release] if gaussian_only or shown % 3 else [SELECT, release]
+            try:
+                run = begin(ledger, Spending.of(charges))
+            except BudgetExceeded:
+                continue
+            for charge in charges[: 1 + shown % 2]:
+                run.record(charge)
+                admitted.append(charge)
+            if shown % 5:
+                run.released()
+            else:
+                ledger.close(run.id)
+        claimed = ledger.claimed()
+        assert claimed is not None
+        assert epsilon_at(admitted, delta) * (1 - 1e-9) <= claimed.epsilon <= 4.0 * (1 + 1e-9)
+
+
 def test_a_ledger_of_the_first_version_keeps_every_charge_and_every_reservation(
     ledger: BudgetFile, path: Path
 ) -> None:
     ledger.set_limit(Limit(3.0, 1e-5))
     ended(ledger, SELECT, RELEASE)
     begin(ledger).record(SELECT)
-    for column in ("rho", "failure"):
-        altered(path, f"ALTER TABLE runs DROP COLUMN reserved_{column}")
+    for column in ("reserved_rho", "reserved_failure", "alone"):
+        altered(path, f"ALTER TABLE runs DROP COLUMN {column}")
     altered(path, "PRAGMA user_version = 1")
     with pytest.raises(InvalidFile, match="older"):
         ledger.runs()
