@@ -1,8 +1,8 @@
 """What a device refuses: its own limits, and its memory of what it was asked.
 
 A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
-answered may cost (`protocol/plan/round_costs.py` says what a plan promises), and never gives two different views of its data in one round of a run. Which plans are good enough
-is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
+answered may cost (`protocol/plan/round_costs.py` says what a plan promises), and never gives two different views of its
+data in one round of a run. Which plans are good enough is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
 """
 
 from __future__ import annotations
@@ -279,7 +279,8 @@ def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
 def _counted(policy: Policy, spent: Spending) -> str:
     """What was spent, as the policy counts it."""
     if policy.limit is None:
-        return f"epsilon {spent.epsilon:g} of {policy.max_epsilon:g} and delta {spent.delta:g} of {policy.max_delta:g} are"
+        epsilon, delta = policy.max_epsilon, policy.max_delta
+        return f"epsilon {spent.epsilon:g} of {epsilon:g} and delta {spent.delta:g} of {delta:g} are"
     claimed = policy.limit.claimed(spent)
     known = f"{claimed:.4g}" if math.isfinite(claimed) else "all"
     return f"of epsilon {policy.max_epsilon:g} at delta {policy.max_delta:g}, {known} is"

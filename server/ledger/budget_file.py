@@ -7,9 +7,9 @@ no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
-somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than it could
-share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts, and why that holds
-for runs that are chosen in view of earlier results.
+somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than
+it could share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts,
+and why that holds for runs that are chosen in view of earlier results.
 """
 
 from __future__ import annotations

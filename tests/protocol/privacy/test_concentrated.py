@@ -144,7 +144,7 @@ class TestConversion:
         assert epsilon_of(rho, delta) == due
 
     @given(st.floats(1e-4, 200.0), st.floats(1e-12, 0.1))
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def test_the_largest_rho_is_within(self, epsilon: float, delta: float) -> None:
         rho = rho_within(epsilon, delta)
         assert epsilon_of(rho, delta) <= epsilon < epsilon_of(rho * (1 + 1e-6) + 1e-12, delta) * (1 + 1e-9)
@@ -164,7 +164,7 @@ class TestLimits:
         st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.floats(0.01, 2.0)), min_size=1, max_size=12),
         st.sampled_from([1e-6, 1e-5, 1e-3]),
     )
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def test_what_is_claimed_is_never_below_tight_composition(
         self, parts: list[tuple[str, float]], delta: float
     ) -> None:
@@ -172,7 +172,7 @@ class TestLimits:
         assert Limit(1.0, delta).claimed(Spending.of(charges)) >= epsilon_at(charges, delta) * (1 - 1e-6)
 
     @given(st.lists(st.floats(0.2, 2.0), min_size=10, max_size=40), st.sampled_from([1e-6, 1e-5]))
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=12, deadline=None)
     def test_ten_gaussian_runs_are_claimed_within_15_percent(
         self, epsilons: list[float], delta: float
     ) -> None:
@@ -267,7 +267,7 @@ class TestAdversaries:
         assert self.attack(self.LIMIT.has_room) > 1
 
     def test_a_region_that_is_no_rectangle_is_found_out(self) -> None:
-        """What failures leave of delta, for the conversion: true of every history by itself, and not of all together."""
+        """A conversion at what failures leave of delta is true of every history by itself, and not of all together."""
         limit = self.LIMIT
 
         def region(spent: Spending) -> bool:

@@ -198,7 +198,7 @@ def test_a_run_that_took_a_limit_for_itself_is_given_nothing_back_once_it_has_sh
 @given(
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=14), st.sampled_from([1e-6, 1e-5]), st.booleans()
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_whatever_is_admitted_is_claimed_at_no_less_than_its_tight_total(
     seeds: list[int], delta: float, gaussian_only: bool
 ) -> None:
