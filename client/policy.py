@@ -2,7 +2,8 @@
 
 A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
 answered may cost (`protocol/plan/round_costs.py` says what a plan promises), and never gives two different views of its
-data in one round of a run. Which plans are good enough is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
+data in one round of a run. Which plans are good enough is for the device to say: the server chooses the plan, and a
+device can insist on masks, on company and on noise.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     """Set the limit of a ledger. A missing file is created.
 
     The limit is a promise about all runs together, also if later ones are chosen in view of earlier results: whatever
-    is admitted is (E, D)-private. Thirty runs of epsilon 1.1 add up to 33, and fit into 7.2 at delta 1e-5.
+    is admitted is (E, D)-private. Thirty runs of epsilon 1.1 add up to 33, and fit into 6.8 at delta 1e-5.
     """
     # Before the file is made: a mistake leaves nothing behind.
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):

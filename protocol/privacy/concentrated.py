@@ -15,7 +15,7 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
   the first is larger because tanh is concave. The bound is met as a falls to 1.
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
-- **Gaussian over samples**, T releases of multiplier z: T/(2 z^2). For each sample it is Gaussian noise of at least that
+- **Gaussian over samples**, T releases of multiplier z: T/(2 z^2). For each sample it is Gaussian noise of at least this
   multiplier, under the change that the charge names, and a mixture over samples that do not depend on the data is no
   easier to tell apart than the worst of them (Rényi's divergence is quasi-convex). Or, where that has the smaller rho,
   as an approximate mechanism of the charge's epsilon and delta: there samples show, and the delta is a failure.
@@ -43,8 +43,9 @@ from fedhist.protocol.privacy.ledger import (
     exact_sum,
 )
 
-# How a limit's delta is divided: see `Limit`.
-_FOR_CONVERSION, _FOR_FAILURES, _FOR_SUMS = 0.8, 0.1, 0.1
+# How a limit's delta is divided: see `Limit`. Sums get enough for a few runs whose noise is not Gaussian; to halve the
+# delta of a conversion adds about 3 % to an epsilon.
+_FOR_CONVERSION, _FOR_FAILURES, _FOR_SUMS = 0.6, 0.1, 0.3
 # Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 # Of a converted epsilon, for the error of logarithms: every order gives a valid one, so the search needs no care.
@@ -207,9 +208,9 @@ class Limit:
 
     | filter       | bound                                                    | guarantees              |
     |--------------|----------------------------------------------------------|-------------------------|
-    | sums         | epsilons up to epsilon, deltas up to delta/10            | (epsilon, delta/10)     |
-    | concentrated | rho up to the largest that is epsilon at 8 delta/10, and | (epsilon, 9 delta/10)   |
-    |              | failures up to delta/10                                  |                         |
+    | sums         | epsilons up to epsilon, deltas up to 0.3 delta           | (epsilon, 0.3 delta)    |
+    | concentrated | rho up to the largest that is epsilon at 0.6 delta, and  | (epsilon, 0.7 delta)    |
+    |              | failures up to 0.1 delta                                 |                         |
     | one run      | a first run that neither has room for, and which fits    | (epsilon, delta)        |
     |              | into the limit by itself; it counts in full for ever     |                         |
 
@@ -221,7 +222,7 @@ class Limit:
     *A run is admitted if one of the two has room for it.* Split the possible histories of the ledger into those whose
     charges end within the sums' rectangle and the others, which end within the other one. Charges only grow, so a
     history of the first kind was inside all along, and has the same probability as under a ledger with that filter
-    alone; likewise the others. So for a set S of histories P(S) <= e^epsilon Q(S) + delta/10 + 9 delta/10, adding up
+    alone; likewise the others. So for a set S of histories P(S) <= e^epsilon Q(S) + 0.3 delta + 0.7 delta, adding up
     both parts. One region that is not a rectangle, such as all pairs of rho and failure whose epsilon is small enough
     at what the failure leaves of delta, would not do: who takes risks while luck lasts, and fails on purpose once it
     has gone, gets more (a test plays that).

@@ -56,7 +56,9 @@ class TestShow:
         assert [charge["name"] for charge in first["charges"]] == ["exponential-mechanism"]
 
     def test_a_training_of_flower_s_is_named_as_one(self, fedhist: Fedhist, budget: BudgetFile) -> None:
-        budget.begin(PLAN_HASH, {"kind": "flower-training"}, Cost(1.0, 1e-6), label="model", now=NOW)
+        budget.begin(
+            PLAN_HASH, {"kind": "flower-training"}, Spending.of_cost(Cost(1.0, 1e-6)), label="model", now=NOW
+        )
         assert "flower-training" in fedhist("ledger", "show", "l.db").out
 
     def test_a_person_reads_the_same(self, fedhist: Fedhist, budget: BudgetFile) -> None:

@@ -174,7 +174,7 @@ class TestOneAccount:
 
     def test_a_limit_refuses_a_training_after_histograms(self, file: Path) -> None:
         cost = training_charge(CONFIG, EVENT, rounds=10, users_per_client="one").epsilon
-        BudgetFile.open(file, create=True).set_limit(Limit(cost + 1, 1e-5))
+        BudgetFile.open(file, create=True).set_limit(Limit(cost, 1e-6))
         run_a_histogram(file)
         with pytest.raises(BudgetExceeded, match="limit of"), opened(file):
             raise AssertionError("it began")
@@ -184,7 +184,7 @@ class TestOneAccount:
 
     def test_a_limit_refuses_a_histogram_while_a_training_goes_on(self, file: Path) -> None:
         cost = training_charge(CONFIG, EVENT, rounds=10, users_per_client="one").epsilon
-        BudgetFile.open(file, create=True).set_limit(Limit(cost + 1, 1e-5))
+        BudgetFile.open(file, create=True).set_limit(Limit(cost, 1e-6))
         with opened(file), pytest.raises(BudgetExceeded):
             run_a_histogram(file)
         run_a_histogram(file)
