@@ -35,7 +35,7 @@ COLUMNS = {name: name for name in ("run", *TEXT_COLUMNS, "epsilon", "delta")}
 def ledger() -> None:
     """Persistent privacy ledgers: one file for each set of people whose data is used.
 
-    Every run with --ledger FILE is added up there. A limit, set once, refuses the run that would pass it.
+    Every run with --ledger FILE is counted there. A limit, set once, refuses the run that would pass it.
     """
 
 
@@ -43,7 +43,11 @@ def ledger() -> None:
 @FILE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: Path, as_json: bool) -> None:
-    """Print what was spent, by which plan and when."""
+    """Print what was spent, by which plan and when.
+
+    The sum of all runs, their total by tight composition, and what the limit counts, which is between the two and also
+    holds for runs that are chosen in view of earlier results.
+    """
     from fedhist.commands.summary import epsilon_text, stdout_console
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.budget_file import BudgetFile
@@ -70,22 +74,19 @@ def show(file: Path, as_json: bool) -> None:
         return
     console = stdout_console()
     print_rows(f"ledger {file.name}", [_row(one) for one in runs], COLUMNS, text=TEXT_COLUMNS)
-    console.print(f"spent: {_text(spent)}")
+    console.print(f"sum:   {_text(total)}")
     if reserved != Cost(0, 0):
         console.print(
-            f"held:  {_text(reserved)}, by runs that did not end; 'fedhist ledger close FILE RUN' "
+            f"held:  {_text(reserved)} of it, by runs that did not end; 'fedhist ledger close FILE RUN' "
             "gives back what such a run did not charge",
             soft_wrap=True,
         )
-    console.print(f"total: {_text(total)} (added up)")
-    console.print(
-        f"       {_text(tight)} (tight composition, if the runs were fixed beforehand)", soft_wrap=True
-    )
+    console.print(f"tight: {_text(tight)}, if the runs were fixed beforehand", soft_wrap=True)
     if limit is None or claimed is None or left is None:
         console.print("limit: none")
         return
-    console.print(f"       {_text(claimed)} (as the limit counts)")
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
+    console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
     again = "" if more is None else f", room for {more:,} more {'run' if more == 1 else 'runs'} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
 

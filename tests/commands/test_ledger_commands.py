@@ -65,8 +65,8 @@ class TestShow:
         text = fedhist("ledger", "show", "l.db").out
         for words in (
             "ledger l.db", "2024-05-17 12:30:00", PLAN_HASH[:8], "survey.csv", "weighted-quantile", "released",
-            "open", "spent: epsilon 0.25", "held:  epsilon 2,", "ledger close", "total: epsilon 2.25",
-            "added up", "tight composition", "limit: none",
+            "open", "sum:   epsilon 2.25", "held:  epsilon 2,", "ledger close", "tight: epsilon 2.25",
+            "fixed beforehand", "limit: none",
         ):  # fmt: skip
             assert words in text
         assert "left:" not in text
@@ -74,7 +74,7 @@ class TestShow:
     def test_it_tells_what_is_left_of_a_limit(self, fedhist: Fedhist, budget: BudgetFile) -> None:
         budget.set_limit(Limit(3.0, 1e-5))
         text = fedhist("ledger", "show", "l.db").out
-        assert "epsilon 2.25, delta 1e-05 (as the limit counts)" in text
+        assert "spent: epsilon 2.25 of the limit" in text
         assert "limit: epsilon 3, delta 1e-05" in text
         assert "left:  epsilon 0.75, room for 0 more runs like the last" in text
         document = shown(fedhist)
