@@ -16,7 +16,7 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
 - **Gaussian over samples**, T releases of multiplier z: T/(2 z^2). For each sample it is Gaussian noise of this
-  multiplier or more, under the change that the charge names, and a mixture over samples that do not depend on data is no
+  multiplier or more, under the change that the charge names. A mixture over samples that do not depend on data is no
   easier to tell apart than the worst of them (Rényi's divergence is quasi-convex). Or, where that has the smaller rho,
   as an approximate mechanism of the charge's epsilon and delta: there samples show, and the delta is a failure.
 - Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is

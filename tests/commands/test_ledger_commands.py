@@ -84,7 +84,7 @@ class TestShow:
         BudgetFile.open(tmp_path / "l.db", create=True)
         assert shown(fedhist)["runs"] == []
         text = fedhist("ledger", "show", "l.db").out
-        assert "spent: epsilon 0, delta 0" in text
+        assert "sum:   epsilon 0, delta 0" in text
         assert "held:" not in text
 
     def test_a_missing_ledger_is_not_made(self, fedhist: Fedhist, tmp_path: Path) -> None:

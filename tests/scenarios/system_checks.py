@@ -113,7 +113,7 @@ def check_device(device: Device) -> None:
     memory = MemoryFile(device.memory).read() if device.memory.exists() else Memory()
     plans = {plan.digest.hex(): plan for plan in PLANS.values()}
     costs = []
-    for key in memory.charged:
+    for key in memory.charged | memory.prepaid:
         run, _, round_ = key.rpartition("/")
         paid = f"{run}/discover" in memory.charged
         costs.append(round_cost(plans[memory.plans[run]], Round(round_), paid=paid).epsilon)
