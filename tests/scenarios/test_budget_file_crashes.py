@@ -75,8 +75,8 @@ database.execute("BEGIN IMMEDIATE")
 for number in range(200):
     database.execute(
         "INSERT INTO runs (begun, plan_hash, plan, label, "
-        "reserved_epsilon, reserved_delta, reserved_rho, reserved_failure, status) "
-        "VALUES ('2024-05-17T12:30:00+00:00', 'hash', '{}', ?, 1, 0, 0, 0, 'open')", ("x" * 2000,)
+        "reserved_epsilon, reserved_delta, reserved_rho, reserved_failure, alone, status) "
+        "VALUES ('2024-05-17T12:30:00+00:00', 'hash', '{}', ?, 1, 0, 0, 0, 0, 'open')", ("x" * 2000,)
     )
 say("written")
 sys.stdin.readline()

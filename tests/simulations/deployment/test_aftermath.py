@@ -102,7 +102,7 @@ class TestLedgers:
 
     def test_one_above_its_limit(self, ended: tuple[Path, RunRecord]) -> None:
         ledger = ended[0].parent / "l.db"
-        BudgetFile.open(ledger, create=False).set_limit(Limit(1.0, 0.1))
+        BudgetFile.open(ledger, create=False).set_limit(Limit(0.9, 1e-6))
         assert ledger_faults(ledger) == ["the ledger is above its limit"]
 
 
