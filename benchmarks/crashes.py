@@ -41,7 +41,8 @@ from fedhist.commands.cli import main as fedhist
 from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.concentrated import Limit
+from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.codec import encode
@@ -200,7 +201,7 @@ class Scene:
     def begin(self) -> None:
         """A ledger with a limit that the runs together do not reach."""
         self.folder.mkdir()
-        BudgetFile.open(self.ledger, create=True).set_limit(Cost(1e5, 0.5))
+        BudgetFile.open(self.ledger, create=True).set_limit(Limit(1e5, 0.5))
 
     def runs(self) -> list[RunRecord]:
         """The runs in the ledger."""

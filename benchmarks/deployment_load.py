@@ -28,7 +28,7 @@ from checks.aftermath import ledger_faults, memory_faults, run_faults
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.deployment.demo import Demo, run_settings, write_data
@@ -76,7 +76,7 @@ def prepare(folder: Path, *, nodes: int, users: int, limit: float) -> Load:
     configs = [config | {"max-epsilon": limit} for config in write_data(demo, folder)]
     settings = run_settings(demo, items_file=folder / "items.txt", out=folder / "unused")
     load = Load(folder, configs, settings | {"ledger": str(folder / "ledger.db"), "minimum-nodes": nodes})
-    BudgetFile.open(load.ledger, create=True).set_limit(Cost(limit, 0.5))
+    BudgetFile.open(load.ledger, create=True).set_limit(Limit(limit, 0.5))
     return load
 
 

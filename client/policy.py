@@ -1,8 +1,9 @@
 """What a device refuses: its own limits, and its memory of what it was asked.
 
 A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
-answered may cost, and never gives two different views of its data in one round of a run. Which plans are good enough
-is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
+answered may cost (`protocol/plan/round_costs.py` says what a plan promises), and never gives two different views of its
+data in one round of a run. Which plans are good enough is for the device to say: the server chooses the plan, and a
+device can insist on masks, on company and on noise.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
-from fedhist.protocol.plan.table_terms import most_of_table
+from fedhist.protocol.plan.round_costs import choice_cost, release_cost, table_cost
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
@@ -27,7 +29,8 @@ class Policy:
     """The device's own limits.
 
     Args:
-        max_epsilon, max_delta: what all runs that the device remembers may cost together.
+        max_epsilon, max_delta: what all runs that the device remembers may cost together. With both, a `Limit`: a
+            server may choose later plans in view of earlier results. With one of them, costs are added up.
         minimum_cohort: the fewest users. Plans that would release with fewer are refused.
         minimum_masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed"
             for a device with an identity, and "none" for one without.
@@ -75,6 +78,18 @@ class Policy:
         """Whether the cost of runs is limited, which needs a memory of what they cost."""
         return math.isfinite(self.max_epsilon) or math.isfinite(self.max_delta)
 
+    @property
+    def limit(self) -> Limit | None:
+        """What a ledger would count by; None where costs are added up, because epsilon or delta is not limited."""
+        limited = math.isfinite(self.max_epsilon) and self.max_delta < 1
+        return Limit(self.max_epsilon, self.max_delta) if limited else None
+
+    def has_room(self, total: Spending) -> bool:
+        """Whether this may be spent in runs that were chosen in view of each other."""
+        if self.limit is not None:
+            return self.limit.has_room(total)
+        return total.cost.fits(epsilon=self.max_epsilon, delta=self.max_delta)
+
     def for_device(self, *, directory: int) -> Policy:
         """The policy with what was left out spelled out.
 
@@ -105,22 +120,25 @@ class Memory:
         requests: the fingerprint of the request of each run and round that was begun, or charged, or answered.
         answers: the digest of the answer to each, where one may have left the device in the clear.
         charged: those of the requests that were charged.
+        prepaid: rounds that were charged before they are asked for, with an earlier one of their run.
     """
 
-    spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
+    spent: Spending = field(default_factory=Spending)
     plans: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
     charged: frozenset[str] = frozenset()
+    prepaid: frozenset[str] = frozenset()
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
         document = {
-            "spent": self.spent.to_json(),
+            "spent": asdict(self.spent),
             "plans": dict(self.plans),
             "requests": dict(self.requests),
             "answers": dict(self.answers),
             "charged": sorted(self.charged),
+            "prepaid": sorted(self.prepaid),
         }
         return json.dumps({**document, "digest": _digest(document)})
 
@@ -131,15 +149,15 @@ class Memory:
             document = json.loads(text)
             if document.pop("digest") != _digest(document):
                 raise DecodeError("the device's memory is damaged")
-            spent = document["spent"]
             return cls(
-                spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
+                spent=_spending(document["spent"]),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
                 # An older version answered without a note of what, and drew anew each time: none of it is repeated.
                 answers=dict(document.get("answers", dict.fromkeys(document["requests"], ""))),
                 # An older version charged every request when it was asked.
                 charged=frozenset(document.get("charged", document["requests"])),
+                prepaid=frozenset(document.get("prepaid", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -159,6 +177,9 @@ def check(policy: Policy, memory: Memory, envelope: Envelope) -> None:
     | the same request, charged | not charged again: a lost message gets the same answer | refused | refused: noise could be averaged away |
     | another request of this round | refused | refused | refused |
     | another plan in this run | refused | refused | refused |
+
+    A run that fits only if it is all that is ever answered (`Limit`, "one run") is charged with all its rounds at its
+    first: those are prepaid then, and no others are answered, whether or not the server goes on.
 
     So a masking session that ends before its vector is due costs nothing: it was given up, or failed, or was never
     continued. Two runs that begin together and fit only one by one both begin, and the later vector is refused.
@@ -192,8 +213,12 @@ def charge(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
     _check_limits(policy, memory, envelope)
-    now, _ = _costs(memory, envelope)
-    return replace(memory, spent=memory.spent + now, charged=memory.charged | {key})
+    now, later = _costs(memory, envelope)
+    charged = memory.charged | {key}
+    if policy.has_room(memory.spent + now + later) or later == Spending():
+        return replace(memory, spent=memory.spent + now, charged=charged)
+    ahead = {_round_key(envelope.run, due) for due in _rounds_from(envelope.request.round)} - {key}
+    return replace(memory, spent=memory.spent + now + later, charged=charged, prepaid=memory.prepaid | ahead)
 
 
 def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
@@ -240,21 +265,42 @@ def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
     if request_key(envelope) in memory.charged:
         return
     now, later = _costs(memory, envelope)
-    if not (memory.spent + now + later).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
-        due, spent = now + later, memory.spent
-        raise Refused(
-            Refusal.OVER_BUDGET,
-            local=f"epsilon {spent.epsilon:g} of {policy.max_epsilon:g} and delta {spent.delta:g} of "
-            f"{policy.max_delta:g} are spent, and the run may cost {due.epsilon:g} and {due.delta:g} more",
-        )
+    spent, due = memory.spent, now + later
+    if due == Spending() or policy.has_room(spent + due):
+        return
+    if policy.limit is not None and policy.limit.admits(spent, due):
+        return
+    raise Refused(
+        Refusal.OVER_BUDGET,
+        local=f"{_counted(policy, spent)} spent, and the run by itself may cost epsilon {due.epsilon:g} and delta "
+        f"{due.delta:g}",
+    )
 
 
-def _costs(memory: Memory, envelope: Envelope) -> tuple[Cost, Cost]:
-    """What this round may cost, and the rounds after it."""
-    plan, round_, rounds = envelope.request.plan, envelope.request.round, tuple(Round)
+def _counted(policy: Policy, spent: Spending) -> str:
+    """What was spent, as the policy counts it."""
+    if policy.limit is None:
+        epsilon, delta = policy.max_epsilon, policy.max_delta
+        return f"epsilon {spent.epsilon:g} of {epsilon:g} and delta {spent.delta:g} of {delta:g} are"
+    claimed = policy.limit.claimed(spent)
+    known = f"{claimed:.4g}" if math.isfinite(claimed) else "all"
+    return f"of epsilon {policy.max_epsilon:g} at delta {policy.max_delta:g}, {known} is"
+
+
+def _costs(memory: Memory, envelope: Envelope) -> tuple[Spending, Spending]:
+    """What this round may cost, and the rounds after it; nothing where that is paid."""
+    plan, round_ = envelope.request.plan, envelope.request.round
     paid = round_ is Round.DISCOVER or _round_key(envelope.run, Round.DISCOVER) in memory.charged
-    now, *later = (round_cost(plan, due, paid=paid) for due in rounds[rounds.index(round_) :])
-    return now, sum(later, Cost(0.0, 0.0))
+    now, *later = (
+        Spending() if _round_key(envelope.run, due) in memory.prepaid else round_cost(plan, due, paid=paid)
+        for due in _rounds_from(round_)
+    )
+    return now, Spending.total(later)
+
+
+def _rounds_from(round_: Round) -> tuple[Round, ...]:
+    rounds = tuple(Round)
+    return rounds[rounds.index(round_) :]
 
 
 def request_key(envelope: Envelope) -> str:
@@ -266,8 +312,8 @@ def _round_key(run: str, round_: Round) -> str:
     return f"{run}/{round_.value}"
 
 
-def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Cost:
-    """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent.
+def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Spending:
+    """The most that a round of this plan may cost. Its delta is the plan's, also for selectors that leave it unspent.
 
     A discovery pays for the release of what it finds. A device that was not asked to discover has not paid for it: the
     server may ask it for a release all the same, of items that nobody found, and in any number of runs.
@@ -279,14 +325,14 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Cost:
     """
     match round_:
         case Round.SELECT:
-            return Cost(plan.epsilon_select, plan.delta_select)
+            return choice_cost(plan)
         case Round.DISCOVER if plan.discovers:
-            return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
+            return release_cost(plan) + table_cost(plan)
         case Round.RELEASE if not plan.discovers:
-            return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
+            return release_cost(plan) + table_cost(plan)
         case Round.RELEASE if not paid:
-            return Cost(plan.epsilon, plan.delta)
-    return Cost(0.0, 0.0)
+            return release_cost(plan)
+    return Spending()
 
 
 def _check_floors(policy: Policy, plan: Plan) -> None:
@@ -307,6 +353,13 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
     # A discovery's table must come out exactly: the server adds its noise.
     if policy.noise_from_devices and (plan.discovers or not plan.noise_by_devices):
         raise Refused(Refusal.SERVER_NOISE)
+
+
+def _spending(numbers: Mapping[str, float]) -> Spending:
+    """What was spent. An older version knew two numbers of it."""
+    if numbers.keys() == {"epsilon", "delta"}:
+        return Spending.of_cost(Cost(float(numbers["epsilon"]), float(numbers["delta"])))
+    return Spending(*(float(numbers[name]) for name in ("epsilon", "delta", "rho", "failure")))
 
 
 def _digest(document: Mapping[str, object]) -> str:

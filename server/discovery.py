@@ -17,9 +17,9 @@ from fedhist.protocol.measurements.kept_items import KeySums
 from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.measurements.key_weights_table import KeyWeightsTable
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery
+from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery, ways_to_release
 from fedhist.protocol.privacy.discovery import looks
-from fedhist.protocol.privacy.ledger import Alternative, AlternativesLoss, Charge, Ledger, PureLoss
+from fedhist.protocol.privacy.ledger import AlternativesLoss, Charge, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
@@ -121,19 +121,6 @@ def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
         loss=AlternativesLoss(ways_to_release(plan), failure=terms.bar_delta),
     )
     return (charge, *table_charges(plan, "discover", plan.user_items)) if plan.has_table else (charge,)
-
-
-def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:
-    """All that discovery and release may spend: Gaussian noise, whatever its shares, or Laplace noise at each share."""
-    terms, ways = plan.discovery, []
-    if plan.mechanism != "laplace":
-        ways.append(Alternative(multiplier=terms.multiplier))
-    if terms.laplace_delta:
-        ways += [
-            Alternative(multiplier=terms.before_release(share), epsilon=terms.release_epsilon(share))
-            for share in terms.shares
-        ]
-    return tuple(ways)
 
 
 def paid_by_discovery(charges: tuple[Charge, ...]) -> tuple[Charge, ...]:

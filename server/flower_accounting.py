@@ -36,6 +36,7 @@ from flwr.serverapp import (
 from fedhist.protocol.errors import BudgetExceeded, InvalidInput
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, is_number
 from fedhist.protocol.privacy.composition import delta_at, epsilon_at, loss_epsilon
+from fedhist.protocol.privacy.concentrated import spending_of
 from fedhist.protocol.privacy.ledger import (
     MAX_RELEASES,
     Charge,
@@ -97,7 +98,7 @@ def accounted(
             )
     plan = {"kind": "flower-training", **charge.parameters}
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
-    entry = budget.begin(digest, plan, charge.cost, label, datetime.now(UTC))
+    entry = budget.begin(digest, plan, spending_of(charge), label, datetime.now(UTC))
     with ending(entry):
         yield LedgerAccountant(budget, entry, charge, config=config, event=event, rounds=rounds)
 

@@ -16,6 +16,7 @@ from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy, round_cost
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.rounds import Round
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
@@ -74,12 +75,12 @@ def ledger_faults(path: Path) -> list[str]:
         return [f"the ledger can't be used: {problem}"]
     faults = []
     held = math.fsum(run.reserved.epsilon for run in runs if run.status == "open")
-    charged = math.fsum(run.charged.epsilon for run in runs if run.status != "open")
+    charged = math.fsum(run.counted.epsilon for run in runs if run.status != "open")
     if not math.isclose(held, reserved.epsilon, rel_tol=_NEAR, abs_tol=_NEAR):
         faults.append(f"open runs reserved epsilon {held:g}, and the ledger holds {reserved.epsilon:g}")
     if not math.isclose(charged, spent.epsilon, rel_tol=_NEAR, abs_tol=_NEAR):
-        faults.append(f"runs that ended charged epsilon {charged:g}, and the ledger counts {spent.epsilon:g}")
-    if limit is not None and (spent + reserved).epsilon > limit.epsilon * (1 + _NEAR):
+        faults.append(f"runs that ended count epsilon {charged:g}, and the ledger counts {spent.epsilon:g}")
+    if limit is not None and not limit.admits(Spending(), spent + reserved):
         faults.append("the ledger is above its limit")
     return faults
 
@@ -100,7 +101,7 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
     except FedhistError as problem:
         return [f"{path.name} can't be used: {problem}"]
     faults = [f"{path.name} does not know of {key}" for key in answered if key not in memory.charged]
-    due = math.fsum(_costs(memory.charged, plan))
+    due = math.fsum(_costs(memory.charged | memory.prepaid, plan))
     if not math.isclose(memory.spent.epsilon, due, rel_tol=_NEAR, abs_tol=_NEAR):
         faults.append(f"{path.name} counts epsilon {memory.spent.epsilon:g} for rounds that cost {due:g}")
     if memory.spent.epsilon > policy.max_epsilon * (1 + _NEAR):

@@ -35,7 +35,7 @@ COLUMNS = {name: name for name in ("run", *TEXT_COLUMNS, "epsilon", "delta")}
 def ledger() -> None:
     """Persistent privacy ledgers: one file for each set of people whose data is used.
 
-    Every run with --ledger FILE is added up there. A limit, set once, refuses the run that would pass it.
+    Every run with --ledger FILE is counted there. A limit, set once, refuses the run that would pass it.
     """
 
 
@@ -43,42 +43,52 @@ def ledger() -> None:
 @FILE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: Path, as_json: bool) -> None:
-    """Print what was spent, by which plan and when."""
-    from fedhist.commands.summary import stdout_console
+    """Print what was spent, by which plan and when.
+
+    The sum of all runs, their total by tight composition, and what the limit counts, which is between the two and also
+    holds for runs that are chosen in view of earlier results.
+    """
+    from fedhist.commands.summary import epsilon_text, stdout_console
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.simulations.experiments.tables import print_rows
 
     budget = BudgetFile.open(file, create=False)
     runs, limit = budget.runs(), budget.limit
-    spent, reserved, tight = budget.spent(), budget.reserved(), budget.tight()
-    total = spent + reserved
+    spent, reserved, tight = budget.spent().cost, budget.reserved().cost, budget.tight()
+    total, claimed, left = budget.counted().cost, budget.claimed(), budget.left()
+    more = budget.runs_left(runs[-1].reserved) if runs else None
     if as_json:
         document = {
-            "limit": None if limit is None else limit.to_json(),
+            "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},
             "spent": spent.to_json(),
             "reserved": reserved.to_json(),
             "total": total.to_json(),
             "tight": tight.to_json(),
+            "claimed": None if claimed is None else claimed.to_json(),
+            "left": None if left is None else left.to_json(),
+            "runs_left": more,
             "runs": [_run_document(one) for one in runs],
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
     console = stdout_console()
     print_rows(f"ledger {file.name}", [_row(one) for one in runs], COLUMNS, text=TEXT_COLUMNS)
-    console.print(f"spent: {_text(spent)}")
+    console.print(f"sum:   {_text(total)}")
     if reserved != Cost(0, 0):
         console.print(
-            f"held:  {_text(reserved)}, by runs that did not end; 'fedhist ledger close FILE RUN' "
+            f"held:  {_text(reserved)} of it, by runs that did not end; 'fedhist ledger close FILE RUN' "
             "gives back what such a run did not charge",
             soft_wrap=True,
         )
-    console.print(f"total: {_text(total)} (basic composition)")
-    console.print(f"       {_text(tight)} (tight composition)")
-    console.print(f"limit: {'none' if limit is None else _text(limit)}")
-    if limit is not None:
-        left = Cost(max(limit.epsilon - total.epsilon, 0.0), max(limit.delta - total.delta, 0.0))
-        console.print(f"left:  {_text(left)}")
+    console.print(f"tight: {_text(tight)}, if the runs were fixed beforehand", soft_wrap=True)
+    if limit is None or claimed is None or left is None:
+        console.print("limit: none")
+        return
+    console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
+    console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
+    again = "" if more is None else f", room for {more:,} more {'run' if more == 1 else 'runs'} like the last"
+    console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
 
 
 @ledger.command(
@@ -98,19 +108,22 @@ def show(file: Path, as_json: bool) -> None:
 )
 @click.option("--replace", is_flag=True, help="Change a limit that is already set.")
 def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
-    """Set the limit of a ledger. A missing file is created."""
+    """Set the limit of a ledger. A missing file is created.
+
+    The limit is a promise about all runs together, also if later ones are chosen in view of earlier results: whatever
+    is admitted is (E, D)-private. Thirty runs of epsilon 1.1 add up to 33, and fit into 6.8 at delta 1e-5.
+    """
     # Before the file is made: a mistake leaves nothing behind.
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):
         raise InvalidInput(
             f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
             allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
-    from fedhist.protocol.privacy.ledger import Cost
+    from fedhist.protocol.privacy.concentrated import Limit
     from fedhist.server.ledger.budget_file import BudgetFile
 
-    wanted = Cost(epsilon, delta)
-    BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
-    echo(f"limit of {file.name}: {_text(wanted)}")
+    BudgetFile.open(file, create=True).set_limit(Limit(epsilon, delta), replace=replace)
+    echo(f"limit of {file.name}: epsilon {epsilon:g}, delta {delta:.3g}")
 
 
 @ledger.command(
@@ -153,8 +166,9 @@ def _run_document(run: RunRecord) -> dict[str, Any]:
         "data": run.label,
         "status": run.status,
         "reason": run.reason,
-        "charged": run.charged.to_json(),
-        "reserved": run.reserved.to_json(),
+        "charged": run.charged.cost.to_json(),
+        "reserved": run.reserved.cost.to_json(),
+        "rho": run.counted.rho,
         "charges": [charge.to_json() for charge in run.charges],
     }
 

@@ -107,7 +107,7 @@ FROM_POPULATION = ("users", "items", "participants")
     "--ledger",
     type=PATH,
     metavar="FILE",
-    help="Charge the run to this file, which adds up what is spent on the same people; made if missing. See 'fedhist "
+    help="Charge the run to this file, which counts what is spent on the same people; made if missing. See 'fedhist "
     "ledger'.",
 )
 @click.option(

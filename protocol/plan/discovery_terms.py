@@ -27,6 +27,7 @@ from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
+from fedhist.protocol.privacy.ledger import Alternative
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity, clipped_sum_l2
 
@@ -156,6 +157,19 @@ def discovery_of(plan: Plan) -> Discovery:
         laplace_delta=plan.delta * laplace / len(shares),
         epsilon=plan.epsilon,
     )
+
+
+def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:
+    """All that discovery and release may spend: Gaussian noise, whatever its shares, or Laplace noise at each share."""
+    terms, ways = plan.discovery, []
+    if plan.mechanism != "laplace":
+        ways.append(Alternative(multiplier=terms.multiplier))
+    if terms.laplace_delta:
+        ways += [
+            Alternative(multiplier=terms.before_release(share), epsilon=terms.release_epsilon(share))
+            for share in terms.shares
+        ]
+    return tuple(ways)
 
 
 def check_discovery(plan: Plan) -> None:

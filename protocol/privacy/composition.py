@@ -58,6 +58,7 @@ from fedhist.protocol.privacy.ledger import (
     GaussianLoss,
     PureLoss,
     SampledGaussianLoss,
+    exact_sum,
 )
 from fedhist.protocol.privacy.loss_distributions import (
     Gaussian,
@@ -104,14 +105,6 @@ def basic_total(charges: Iterable[Charge]) -> Cost:
     """
     entries = list(charges)
     return Cost(exact_sum(entry.epsilon for entry in entries), exact_sum(entry.delta for entry in entries))
-
-
-def exact_sum(values: Iterable[float]) -> float:
-    """The sum, rounded once; infinite where it is beyond all doubles."""
-    try:
-        return math.fsum(values)
-    except OverflowError:
-        return math.inf
 
 
 def tight_total(charges: Iterable[Charge]) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
 from typing import Any, TypeVar
@@ -329,6 +329,14 @@ class Ledger:
         from fedhist.protocol.privacy.composition import tight_total  # it imports this module
 
         return tight_total(self._entries)
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite where it is beyond all doubles."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
 
 
 def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:

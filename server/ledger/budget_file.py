@@ -7,7 +7,9 @@ no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
-somebody saw: its whole reservation counts until a person closes it.
+somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than
+it could share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts,
+and why that holds for runs that are chosen in view of earlier results.
 """
 
 from __future__ import annotations
@@ -23,9 +25,17 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.privacy.composition import basic_total, exact_sum, tight_total
+from fedhist.protocol.privacy.composition import tight_total
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
-from fedhist.server.ledger.ledger_database import VERSION, check_place, create_if_empty, damaged, transaction
+from fedhist.server.ledger.ledger_database import (
+    VERSION,
+    check_place,
+    create_if_empty,
+    damaged,
+    transaction,
+    upgrade,
+)
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
@@ -43,6 +53,7 @@ class RunRecord:
         status: open (running, or its process died), released, failed, or closed by a person.
         charges: what it charged, in order.
         reserved: the most that it may charge. It counts while the run is open; after that, the charges count.
+        alone: whether it was admitted as the only run of a limit. Then the reservation counts once anything is charged.
         reason: the kind of error that a failed run ended with.
     """
 
@@ -53,18 +64,20 @@ class RunRecord:
     label: str
     status: RunStatus
     charges: tuple[Charge, ...]
-    reserved: Cost
+    reserved: Spending
+    alone: bool = False
     reason: str | None = None
 
     @property
-    def charged(self) -> Cost:
+    def charged(self) -> Spending:
         """What its charges sum to."""
-        return basic_total(self.charges)
+        return Spending.of(self.charges)
 
     @property
-    def counted(self) -> Cost:
+    def counted(self) -> Spending:
         """What it takes from the limit."""
-        return self.reserved if self.status == "open" else self.charged
+        whole = self.status == "open" or (self.alone and self.charges)
+        return self.reserved if whole else self.charged
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,7 @@ class OpenRun:
     id: int
     plan_hash: str
     time: datetime
-    reserved: Cost
+    reserved: Spending
 
     def record(self, charge: Charge) -> None:
         """Write a charge: on return it is on disk. Beyond the reservation it raises and writes nothing."""
@@ -91,11 +104,10 @@ class OpenRun:
             charges = _read_charges(database)
             check_same_neighbours(charge, [entry for _, entry in charges[:1]])
             earlier = [entry for run_id, entry in charges if run_id == self.id]
-            asked = basic_total([*earlier, charge])
-            if not asked.fits(epsilon=self.reserved.epsilon, delta=self.reserved.delta):
+            if not Spending.of([*earlier, charge]).within(self.reserved):
                 raise BudgetExceeded(
                     f"run {self.id} reserved {_text(self.reserved)} and has charged "
-                    f"{_text(basic_total(earlier))}; {charge.name} asks for another "
+                    f"{_text(Spending.of(earlier))}; {charge.name} asks for another "
                     f"{_text(charge.cost)}. Nothing was charged"
                 )
             database.execute(
@@ -159,6 +171,7 @@ class BudgetFile:
         check_place(file.path, create=create)
         if create:
             create_if_empty(file.path)
+        upgrade(file.path)
         with transaction(file.path) as database:
             if database.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 raise damaged(file.path)
@@ -171,20 +184,18 @@ class BudgetFile:
         return file
 
     @property
-    def limit(self) -> Cost | None:
+    def limit(self) -> Limit | None:
         """The limit, or None when none was set and runs are only recorded."""
         with transaction(self.path, write=False) as database:
             return _read_limit(database)
 
-    def set_limit(self, limit: Cost, *, replace: bool = False) -> None:
+    def set_limit(self, limit: Limit, *, replace: bool = False) -> None:
         """Fix what all runs together may spend. Below what is spent already, no further run begins.
 
         Args:
-            limit: finite. To reach it exactly is not to pass it.
+            limit: to reach it exactly is not to pass it.
             replace: needed to change a limit. Raising one weakens a promise made to the users.
         """
-        if not math.isfinite(limit.epsilon) or limit.delta >= 1:
-            raise InvalidPlan(f"the limit is {_text(limit)}", allowed="a finite epsilon and a delta below 1")
         with transaction(self.path) as database:
             earlier = _read_limit(database)
             if earlier is not None and earlier != limit and not replace:
@@ -199,12 +210,12 @@ class BudgetFile:
             )
 
     def begin(
-        self, plan_hash: str, plan: Mapping[str, Any], cost: Cost, label: str, now: datetime
+        self, plan_hash: str, plan: Mapping[str, Any], cost: Spending, label: str, now: datetime
     ) -> OpenRun:
         """Reserve the cost of a whole run, or refuse it and write nothing.
 
         The check and the reservation are one transaction: of two processes that ask for the last of the
-        budget, one gets it. Costs are summed, which also holds for plans chosen in view of earlier results.
+        budget, one gets it.
 
         Args:
             plan_hash: names the plan.
@@ -217,13 +228,14 @@ class BudgetFile:
             raise _not_private("the run")
         if now.utcoffset() is None:
             raise InvalidInput("the time of a run has no zone", allowed="a time such as datetime.now(UTC)")
-        row = (_time_text(now), plan_hash, _plan_text(plan), label, float(cost.epsilon), float(cost.delta))
+        numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
+        row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
-            self._check_limit(database, cost)
+            alone = self._is_alone(database, cost)
             run_id = database.execute(
-                "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, status) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'open')",
-                row,
+                "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "
+                "reserved_failure, alone, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')",
+                (*row, alone),
             ).lastrowid
             assert run_id is not None  # noqa: S101 - the INSERT has just set it
         return OpenRun(path=self.path, id=run_id, plan_hash=plan_hash, time=now, reserved=cost)
@@ -253,42 +265,64 @@ class BudgetFile:
         with transaction(self.path, write=False) as database:
             return [charge for _, charge in _read_charges(database)]
 
-    def spent(self) -> Cost:
-        """What the runs that have ended charged, summed. The limit applies to `spent() + reserved()`."""
+    def spent(self) -> Spending:
+        """What the runs that have ended count. The limit applies to `counted()`."""
         return _spent(self.runs())
 
-    def reserved(self) -> Cost:
+    def reserved(self) -> Spending:
         """What the open runs hold, charged or not."""
         return _reserved(self.runs())
 
-    def left(self) -> Cost | None:
-        """What a further run may reserve, 0 or more; None without a limit."""
-        with transaction(self.path, write=False) as database:
-            limit, runs = _read_limit(database), _read_runs(database)
-        used = _spent(runs) + _reserved(runs)
+    def counted(self) -> Spending:
+        """What is spent and what open runs hold: what a limit counts."""
+        return _counted(self.runs())
+
+    def claimed(self) -> Cost | None:
+        """All that is counted, as an epsilon at the limit's delta; None without a limit."""
+        limit, runs = self.limit, self.runs()
         if limit is None:
             return None
-        return Cost(max(limit.epsilon - used.epsilon, 0.0), max(limit.delta - used.delta, 0.0))
+        claimed = limit.claimed(_counted(runs))
+        costs = [run.counted for run in runs if run.counted != Spending()]
+        if len(costs) == 1 and costs[0].delta <= limit.delta:
+            # All there is: nothing was chosen in view of anything.
+            claimed = min(claimed, costs[0].epsilon)
+        return Cost(claimed, limit.delta)
+
+    def left(self) -> Cost | None:
+        """The limit's epsilon that is not claimed yet, at its delta; None without a limit.
+
+        A run fits that adds no more to what is claimed, which is less than its own epsilon: see `runs_left`.
+        """
+        limit, claimed = self.limit, self.claimed()
+        if limit is None or claimed is None:
+            return None
+        return Cost(max(limit.epsilon - claimed.epsilon, 0.0), limit.delta)
+
+    def runs_left(self, cost: Spending) -> int | None:
+        """How many runs of this cost would still be admitted, one after another; None without a limit."""
+        limit = self.limit
+        return None if limit is None else limit.runs_left(self.counted(), cost)
 
     def _repr_html_(self) -> str:
         """The ledger in a notebook: what is spent and left, then one row a run."""
-        spent, reserved, left = self.spent(), self.reserved(), self.left()
+        spent, reserved, claimed = self.spent(), self.reserved(), self.claimed()
         rows: list[tuple[object, ...]] = [
             (run.id, f"{run.time:%Y-%m-%d %H:%M}", run.label, run.status, *_numbers(run.counted))
             for run in self.runs()
         ]
-        rows += [("", "", "spent", "", *_numbers(spent))]
-        rows += [("", "", "reserved by open runs", "", *_numbers(reserved))] if reserved != Cost(0, 0) else []
-        rows += [("", "", "left", "", *_numbers(left))] if left is not None else []
+        rows += [("", "", "spent, added up", "", *_numbers(spent))]
+        rows += [("", "", "reserved by open runs", "", *_numbers(reserved))] if reserved != Spending() else []
+        rows += [("", "", "all of it, as the limit counts", "", *_numbers(claimed))] if claimed else []
         limit = "no limit" if self.limit is None else f"limit {_text(self.limit)}"
         heads = ("run", "time", "data", "status", "epsilon", "delta")
         return html_table(f"Ledger {self.path.name}, {limit}", rows, headings=heads)
 
     def tight(self) -> Cost:
-        """`spent() + reserved()` by tight composition: a smaller epsilon at the same delta.
+        """All that is counted by tight composition: a smaller epsilon at the same delta as the sum.
 
         What open runs reserved and have not charged is added plainly, because nobody knows yet what it will
-        be. For information: limits go by the sum, see `tight_total`.
+        be. For information: it holds for runs that were fixed beforehand, see `tight_total`.
         """
         with transaction(self.path, write=False) as database:
             runs, charges = _read_runs(database), _read_charges(database)
@@ -301,28 +335,28 @@ class BudgetFile:
                 )
         return total
 
-    def _check_limit(self, database: sqlite3.Connection, cost: Cost) -> None:
+    def _is_alone(self, database: sqlite3.Connection, cost: Spending) -> bool:
+        """Whether a run of this cost takes more of the limit than it could share; BudgetExceeded if it is too much."""
         limit, runs = _read_limit(database), _read_runs(database)
-        spent, reserved = _spent(runs), _reserved(runs)
-        after = spent + reserved + cost
-        if limit is None or after.fits(epsilon=limit.epsilon, delta=limit.delta):
-            return
+        counted = _counted(runs)
+        if limit is None or limit.admits(counted, cost):
+            return limit is not None and not limit.has_room(counted + cost)
         held = ", ".join(str(run.id) for run in runs if run.status == "open")
         advice = f" Open runs: {held}. Close one whose process is gone, and only what it charged counts."
         raise BudgetExceeded(
-            f"the limit of {self.path} would be passed: {_text(spent)} is spent, {_text(reserved)} is "
-            f"reserved by open runs, {_text(cost)} is asked for, and the limit is {_text(limit)}. "
-            "Nothing was spent. A limit adds up the epsilons of all rounds, also of a plan for a total by tight "
-            "composition, which costs more by addition. 'fedhist ledger limit --replace' changes "
-            "the limit." + (advice if held else "")
+            f"the limit of {self.path} would be passed: at delta {limit.delta:g}, epsilon "
+            f"{_claimed(limit, _spent(runs))} is spent, {_claimed(limit, counted)} with what open runs reserved, "
+            f"{_claimed(limit, counted + cost)} with this run, which by itself is {_text(cost)}, and the limit is "
+            f"epsilon {limit.epsilon:g}. Nothing was spent. 'fedhist ledger limit --replace' changes the limit."
+            + (advice if held else "")
         )
 
 
-def _read_limit(database: sqlite3.Connection) -> Cost | None:
+def _read_limit(database: sqlite3.Connection) -> Limit | None:
     row = database.execute("SELECT epsilon, delta FROM budget").fetchone()
     try:
-        return None if row is None else Cost(*row)
-    except InvalidPlan as problem:
+        return None if row is None else Limit(*row)
+    except (InvalidPlan, TypeError) as problem:
         raise sqlite3.DatabaseError("the limit can't be read") from problem
 
 
@@ -340,8 +374,8 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
     for run_id, charge in _read_charges(database):
         charges.setdefault(run_id, []).append(charge)
     rows = database.execute(
-        "SELECT id, begun, plan_hash, plan, label, status, reserved_epsilon, reserved_delta, reason "
-        "FROM runs ORDER BY id"
+        "SELECT id, begun, plan_hash, plan, label, status, reason, reserved_epsilon, reserved_delta, reserved_rho, "
+        "reserved_failure, alone FROM runs ORDER BY id"
     ).fetchall()
     if not charges.keys() <= {row[0] for row in rows}:
         # It would count for no run, as if it had never been spent.
@@ -356,8 +390,9 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
                 label=row[4],
                 status=row[5],
                 charges=tuple(charges.get(row[0], ())),
-                reserved=Cost(row[6], row[7]),
-                reason=row[8],
+                reason=row[6],
+                reserved=Spending(*row[7:11]),
+                alone=bool(row[11]),
             )
             for row in rows
         ]
@@ -365,16 +400,24 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
         raise sqlite3.DatabaseError("a run can't be read") from problem
 
 
-def _spent(runs: list[RunRecord]) -> Cost:
-    return basic_total([charge for run in runs if run.status != "open" for charge in run.charges])
+def _spent(runs: list[RunRecord]) -> Spending:
+    return Spending.total(run.counted for run in runs if run.status != "open")
 
 
-def _reserved(runs: list[RunRecord]) -> Cost:
-    held = [run.reserved for run in runs if run.status == "open"]
-    return Cost(exact_sum(cost.epsilon for cost in held), exact_sum(cost.delta for cost in held))
+def _reserved(runs: list[RunRecord]) -> Spending:
+    return Spending.total(run.counted for run in runs if run.status == "open")
 
 
-def _numbers(cost: Cost) -> tuple[str, str]:
+def _counted(runs: list[RunRecord]) -> Spending:
+    return Spending.total(run.counted for run in runs)
+
+
+def _claimed(limit: Limit, counted: Spending) -> str:
+    epsilon = limit.claimed(counted)
+    return f"{epsilon:.4g}" if math.isfinite(epsilon) else "no finite one"
+
+
+def _numbers(cost: Cost | Spending) -> tuple[str, str]:
     return f"{cost.epsilon:.4g}", f"{cost.delta:.3g}"
 
 
@@ -391,7 +434,7 @@ def _time_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat()
 
 
-def _text(cost: Cost) -> str:
+def _text(cost: Cost | Spending | Limit) -> str:
     return f"(epsilon {cost.epsilon:g}, delta {cost.delta:g})"
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from fedhist.display.visible_text import LONGEST_LINE, visible
 from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.ledger import Charge, check_same_neighbours
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
@@ -40,15 +41,14 @@ def charged(
                 allowed="private methods with --ledger",
                 advice=f"{private_instead(charge)}, or leave --ledger out",
             )
-    cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
+    cost = Spending.of(charges).times(trials)
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
     try:
         entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
     except BudgetExceeded as refusal:
-        left = budget.left() or Cost(0.0, 0.0)
-        raise BudgetExceeded(f"{refusal} {what_fits(plan, left, trials=trials)}") from None
+        raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
     with ending(entry):
         yield entry.record
 

@@ -17,9 +17,11 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, InvalidPlan
+from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.ledger import Cost
 
-VERSION = 1
+VERSION = 2
 _BUSY_SECONDS = 30.0
 _APPLICATION_ID = int.from_bytes(b"fdhl", "big")
 _MAGIC = b"SQLite format 3\x00"
@@ -37,6 +39,9 @@ _SCHEMA = (
         label TEXT NOT NULL,
         reserved_epsilon REAL NOT NULL,
         reserved_delta REAL NOT NULL,
+        reserved_rho REAL NOT NULL,
+        reserved_failure REAL NOT NULL,
+        alone INTEGER NOT NULL,
         status TEXT NOT NULL CHECK (status IN ('open', 'released', 'failed', 'closed')),
         reason TEXT
     )""",
@@ -89,6 +94,31 @@ def create_if_empty(path: Path) -> None:
         database.execute("COMMIT")
 
 
+def upgrade(path: Path) -> None:
+    """Bring a ledger of an older version up to date, in one transaction. No charge changes.
+
+    Version 1 knew of what open runs reserved only an epsilon and a delta: they count as an approximate mechanism.
+    """
+    with _connection(path, mode="rw") as database:
+        database.execute("BEGIN IMMEDIATE")
+        if _marks(database) == (_APPLICATION_ID, 1):
+            database.execute("ALTER TABLE runs ADD COLUMN reserved_rho REAL NOT NULL DEFAULT 0")
+            database.execute("ALTER TABLE runs ADD COLUMN reserved_failure REAL NOT NULL DEFAULT 0")
+            database.execute("ALTER TABLE runs ADD COLUMN alone INTEGER NOT NULL DEFAULT 0")
+            rows = database.execute("SELECT id, reserved_epsilon, reserved_delta FROM runs").fetchall()
+            for run, epsilon, delta in rows:
+                try:
+                    reserved = Spending.of_cost(Cost(epsilon, delta))
+                except InvalidPlan as problem:
+                    raise sqlite3.DatabaseError("a run can't be read") from problem
+                database.execute(
+                    "UPDATE runs SET reserved_rho = ?, reserved_failure = ? WHERE id = ?",
+                    (reserved.rho, reserved.failure, run),
+                )
+            database.execute(f"PRAGMA user_version = {VERSION}")
+        database.execute("COMMIT")
+
+
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connection]:
     """A checked ledger inside a transaction, which is undone when the body raises."""
@@ -97,10 +127,12 @@ def transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connectio
         application, version = _marks(database)
         if application != _APPLICATION_ID or version < 1:
             raise _not_a_ledger(path, "is a database of something else")
-        if version > VERSION:
+        if version != VERSION:
             raise InvalidFile(
-                f"the ledger {path} has version {version}, which a newer fedhist wrote",
+                f"the ledger {path} has version {version}, which {'a newer' if version > VERSION else 'an older'} "
+                "fedhist wrote",
                 allowed=f"version {VERSION}",
+                advice="" if version > VERSION else "open it again: it was put back while it was in use",
             )
         yield database
         database.execute("COMMIT")

@@ -7,39 +7,45 @@ from decimal import ROUND_DOWN, Context
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import basic_total
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.steps import planned_charges
 
-_SHORT = Context(prec=3, rounding=ROUND_DOWN)
+_SHORT = Context(prec=2, rounding=ROUND_DOWN)
+_LEAST = 1e-3
+_SEARCH_STEPS = 24
 
 
-def what_fits(plan: Plan, left: Cost, *, trials: int = 1) -> str:
-    """What is left, and with which epsilon and delta of its histogram this plan would fit, as a sentence.
+def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
+    """What is left of the limit, and with which epsilon of its histogram this plan would fit, as a sentence.
 
     Both are public: they depend on plans and charges alone.
     """
-    cost = basic_total(planned_charges(plan))
-    room = Cost(left.epsilon / trials, left.delta / trials)
-    smaller = {
-        name: getattr(plan, name) - getattr(cost, name) + getattr(room, name)
-        for name in ("epsilon", "delta")
-        if getattr(cost, name) > getattr(room, name)
-    }
-    words = f"Left: epsilon {left.epsilon:.4g}, delta {left.delta:.3g}."
-    if fitting := _fitting(plan, smaller, room):
-        return f"{words} It would fit with {' and '.join(f'{name} {fitting[name]:g}' for name in fitting)}."
-    return f"{words} Nothing of this kind fits."
+    limit, left, counted = budget.limit, budget.left(), budget.counted()
+    if limit is None or left is None:
+        return "There is no limit."
+    words = f"Left: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}."
+    epsilon = _largest(plan, limit, counted, trials)
+    if epsilon is None:
+        return f"{words} Nothing of this kind fits."
+    return f"{words} It would fit with epsilon {epsilon:g}."
 
 
-def _fitting(plan: Plan, smaller: dict[str, float], room: Cost) -> dict[str, float]:
-    """The numbers, shortened, if a plan with them fits; else none."""
-    # Ten digits first: a sum of floats may miss a short number by its last bit.
-    short = {name: float(_SHORT.create_decimal(f"{value:.10g}")) for name, value in smaller.items()}
-    if not all(value > 0 for value in short.values()):
-        return {}
+def _largest(plan: Plan, limit: Limit, counted: Spending, trials: int) -> float | None:
+    """The largest epsilon of two digits with which the plan fits; None if not even a thousandth of it does."""
+    if not _fits(plan, _LEAST * plan.epsilon, limit, counted, trials):
+        return None
+    low, high = _LEAST * plan.epsilon, plan.epsilon
+    for _ in range(_SEARCH_STEPS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if _fits(plan, middle, limit, counted, trials) else (low, middle)
+    short = float(_SHORT.create_decimal(f"{low * (1 + 1e-6):.10g}"))
+    return short if _fits(plan, short, limit, counted, trials) else low
+
+
+def _fits(plan: Plan, epsilon: float, limit: Limit, counted: Spending, trials: int) -> bool:
     try:
-        cost = basic_total(planned_charges(replace(plan, **short)))  # type: ignore[arg-type] # two of its floats
+        charges = planned_charges(replace(plan, epsilon=epsilon))
     except InvalidPlan:
-        return {}
-    return short if cost.fits(epsilon=room.epsilon, delta=room.delta) else {}
+        return False
+    return limit.admits(counted, Spending.of(charges).times(trials))

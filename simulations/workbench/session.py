@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 import weakref
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import BarLength, html_table
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.workbench.arguments import Question, as_method
@@ -27,7 +27,8 @@ class Session:
 
     The limit lives in a ledger file (`BudgetFile`), and other sessions and commands that use the file count too. What a
     question may cost is reserved in the file before its data is touched; a question that does not fit raises
-    `BudgetExceeded`, and nothing of it runs. Costs are added up. Whether two tables are about the same people only you
+    `BudgetExceeded`, and nothing of it runs. The limit is about all questions together, also those that you choose in
+    view of earlier answers, and they cost less than their sum. Whether two tables are about the same people only you
     know: use one ledger for each group of people.
 
     Args:
@@ -51,7 +52,7 @@ class Session:
                 "a session without a ledger and without a limit",
                 allowed="a ledger that has a limit, or epsilon and delta",
             )
-        limit = None if epsilon is None or delta is None else Cost(epsilon, delta)
+        limit = None if epsilon is None or delta is None else _limit(epsilon, delta)
         self._kind: str | None = None
         self._temporary = ledger is None
         if ledger is None:
@@ -84,7 +85,7 @@ class Session:
         BudgetFile.open(self.ledger.path, create=False)
 
     @property
-    def limit(self) -> Cost:
+    def limit(self) -> Limit:
         """What all questions together may spend."""
         self._check_open()
         limit = self.ledger.limit
@@ -96,15 +97,15 @@ class Session:
 
     @property
     def spent(self) -> Cost:
-        """What the questions so far have cost, with what questions that run now, or broke off, hold."""
+        """What the questions so far have cost at the limit's delta, with what those that run, or broke off, hold."""
         self._check_open()
-        return self.ledger.spent() + self.ledger.reserved()
+        return self.ledger.claimed() or Cost(0.0, 0.0)
 
     @property
     def left(self) -> Cost:
-        """What further questions may cost."""
+        """The limit's epsilon that is not spent, at its delta. A question adds less to `spent` than its own epsilon."""
         self._check_open()
-        return self.ledger.left() or self.limit
+        return self.ledger.left() or Cost(0.0, 0.0)
 
     @property
     def history(self) -> Any:
@@ -146,21 +147,18 @@ class Session:
         except InvalidInput:
             return f"Session({self._name!r}, which can't be read)"
         return (
-            f"Session({self._name!r}, spent: epsilon {spent.epsilon:.4g} of {limit.epsilon:.4g}, delta "
-            f"{spent.delta:.3g} of {limit.delta:.3g})"
+            f"Session({self._name!r}, spent: epsilon {spent.epsilon:.4g} of {limit.epsilon:.4g} at delta "
+            f"{limit.delta:.3g})"
         )
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is spent and left, then the questions."""
         spent, limit, left = self.spent, self.limit, self.left
+        share = spent.epsilon / limit.epsilon if limit.epsilon else 0.0
         rows = [
-            (name, f"{used:.4g}", f"{rest:.4g}", BarLength(used / most if most else 0.0, whole=True))
-            for name, used, rest, most in (
-                ("epsilon", spent.epsilon, left.epsilon, limit.epsilon),
-                ("delta", spent.delta, left.delta, limit.delta),
-            )
+            ("epsilon", f"{spent.epsilon:.4g}", f"{left.epsilon:.4g}", BarLength(min(share, 1.0), whole=True))
         ]
-        title = f"Session, {self._name}: epsilon {limit.epsilon:g} and delta {limit.delta:g} in all"
+        title = f"Session, {self._name}: epsilon {limit.epsilon:g} at delta {limit.delta:g} in all"
         return html_table(title, rows, headings=("", "spent", "left", "")) + self.ledger._repr_html_()
 
     @property
@@ -168,13 +166,15 @@ class Session:
         return "a ledger that ends with it" if self._temporary else self.ledger.path.name
 
 
-def _opened(path: Path, limit: Cost | None) -> BudgetFile:
+def _limit(epsilon: float, delta: float) -> Limit:
+    try:
+        return Limit(epsilon, delta)
+    except InvalidPlan as problem:
+        raise InvalidInput(problem.problem, allowed=problem.allowed) from None
+
+
+def _opened(path: Path, limit: Limit | None) -> BudgetFile:
     """The ledger with this limit, or with the limit that it has."""
-    if limit is not None and not (math.isfinite(limit.epsilon) and limit.delta < 1):
-        raise InvalidInput(
-            f"the limit would be epsilon {limit.epsilon:g} and delta {limit.delta:g}",
-            allowed="a finite epsilon and a delta below 1",
-        )
     ledger = BudgetFile.open(path, create=limit is not None)
     earlier = ledger.limit
     if limit is None and earlier is None:
@@ -190,7 +190,7 @@ def _opened(path: Path, limit: Cost | None) -> BudgetFile:
     return ledger
 
 
-def _text(cost: Cost | None) -> str:
+def _text(cost: Limit | None) -> str:
     return "none" if cost is None else f"epsilon {cost.epsilon:g} and delta {cost.delta:g}"
 
 

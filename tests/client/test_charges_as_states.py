@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -14,6 +16,7 @@ from fedhist.client.memory_file import MAX_SESSIONS, MemoryFile
 from fedhist.client.policy import Policy, request_key
 from fedhist.protocol.errors import Refused
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope
 from tests.asking import release_at, select_request
@@ -39,11 +42,13 @@ class Device(RuleBasedStateMachine):
     `computing` are processes that have charged and may yet answer, or die.
     """
 
+    POLICY = Policy(max_epsilon=LIMIT)
+
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.path = Path(self._folder.name) / "m.db"
-        self.policy = Policy(max_epsilon=LIMIT)
+        self.policy = self.POLICY
         self.left: dict[str, Round] = {}
         self.computing: list[tuple[Envelope, bytes]] = []
         self.died: dict[str, Round] = {}
@@ -116,10 +121,36 @@ class Device(RuleBasedStateMachine):
         memory = self.memory.read()
         under_way = {request_key(envelope): envelope.request.round for envelope, _ in self.computing}
         assert memory.charged == {*self.left, *self.died, *under_way}
-        assert memory.spent.epsilon == sum(COSTS[r] for r in (self.left | self.died | under_way).values())
-        assert memory.spent.epsilon <= LIMIT
+        rounds = [key.rpartition("/") for key in memory.charged | memory.prepaid]
+        assert memory.spent.epsilon == pytest.approx(
+            math.fsum(COSTS[Round(round_)] for _, _, round_ in rounds)
+        )
+        if self.policy.limit is None:
+            assert not memory.prepaid
+            assert memory.spent.epsilon <= LIMIT
+        else:
+            assert self.policy.limit.admits(Spending(), memory.spent)
+            # What was paid ahead is of one run, beside which there is no other.
+            assert not memory.prepaid or len({run for run, _, _ in rounds}) == 1
 
 
-TestDevice = Device.TestCase
-TestDevice.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+class CountingDevice(Device):
+    """Under a limit with room for several runs, more than add up to it."""
+
+    POLICY = Policy(max_epsilon=LIMIT, max_delta=1e-5)
+
+
+class DeviceOfOneRun(Device):
+    """Under a limit of exactly one run."""
+
+    POLICY = Policy(max_epsilon=1.25, max_delta=2e-6)
+
+
+TestDevice, TestCountingDevice, TestDeviceOfOneRun = (
+    Device.TestCase,
+    CountingDevice.TestCase,
+    DeviceOfOneRun.TestCase,
+)
+for _case in (TestDevice, TestCountingDevice, TestDeviceOfOneRun):
+    _case.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
 assert MAX_SESSIONS >= 4

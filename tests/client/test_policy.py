@@ -15,11 +15,13 @@ from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.composition import epsilon_at
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Request, Round
 from fedhist.protocol.settled import Settled
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.steps import select_request
+from fedhist.server.steps import planned_charges, select_request
 from tests.asking import first_request, release_at
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
@@ -65,7 +67,7 @@ class TestDiscovery:
         """A server that asks for releases of made-up items alone would never meet the device's limit."""
         policy = Policy(max_epsilon=2.0)
         memory = admit(policy, Memory(), of_made_up_items("one", Round.RELEASE))
-        assert memory.spent == Cost(1.0, 1e-7)
+        assert memory.spent.cost == Cost(1.0, 1e-7)
         memory = admit(policy, memory, of_made_up_items("two", Round.RELEASE, ("other",)))
         assert refusal(policy, memory, of_made_up_items("three", Round.RELEASE)) == "over-budget"
 
@@ -81,7 +83,7 @@ class TestDiscovery:
         asked = of_made_up_items("one", Round.DISCOVER)
         memory = admit(Policy(), Memory(), asked)
         assert admit(Policy(), memory, asked) == memory
-        assert memory.spent == Cost(1.0, 1e-7)
+        assert memory.spent.cost == Cost(1.0, 1e-7)
 
     def test_a_device_that_demands_noise_from_devices_answers_no_discovery(self) -> None:
         """The table must come out exactly: the server adds its noise."""
@@ -101,7 +103,8 @@ class TestDiscovery:
 class TestLimits:
     def test_a_whole_run_is_charged_round_by_round(self) -> None:
         memory = admit(Policy(), Memory(), select())
-        assert memory.spent == round_cost(PLAN, Round.SELECT, paid=False) == Cost(0.25, 1e-8)
+        assert memory.spent == round_cost(PLAN, Round.SELECT, paid=False)
+        assert memory.spent.cost == Cost(0.25, 1e-8)
         memory = admit(Policy(), memory, release())
         assert memory.spent.epsilon == 1.25
         assert memory.spent.delta == pytest.approx(1.1e-7)
@@ -118,6 +121,53 @@ class TestLimits:
         policy = Policy(max_epsilon=2.0)
         memory = admit(policy, admit(policy, Memory(), select()), release())
         assert refusal(policy, memory, select("two")) == "over-budget"
+
+    def test_many_runs_fit_where_their_sum_does_not(self) -> None:
+        """A server may choose each plan in view of the results before, which sums of tight totals do not allow for."""
+        plan = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.1, delta=1e-6)
+        policy, memory = Policy(max_epsilon=6.8, max_delta=1e-5), Memory()
+        for run in map(str, range(30)):
+            memory = admit(policy, admit(policy, memory, select(run, plan)), release(run, plan))
+        assert memory.spent.epsilon == pytest.approx(33)
+        answered_runs = 30
+        with suppress(Refused):
+            while True:
+                run = str(answered_runs)
+                memory = admit(policy, admit(policy, memory, select(run, plan)), release(run, plan))
+                answered_runs += 1
+        assert answered_runs < 45
+        assert policy.limit is not None
+        assert (
+            epsilon_at(answered_runs * planned_charges(plan), 1e-5)
+            <= policy.limit.claimed(memory.spent)
+            <= 6.8
+        )
+
+    def test_a_run_that_fits_by_itself_alone_pays_for_all_its_rounds_at_once_and_is_the_last(self) -> None:
+        policy = Policy(max_epsilon=1.25, max_delta=1.1e-7)
+        memory = admit(policy, Memory(), select())
+        assert memory.spent.epsilon == 1.25
+        small = dataclasses.replace(PLAN, epsilon=0.01, epsilon_select=0.01)
+        assert refusal(policy, memory, select("two", small)) == "over-budget"
+        assert refusal(policy, memory, release("two", small)) == "over-budget"
+        memory = Memory.from_text(memory.to_text())
+        memory = admit(policy, memory, release())
+        assert memory.spent.epsilon == 1.25
+        assert refusal(policy, memory, release(above=1)) == "second-request"
+        assert refusal(policy, memory, select("two", small)) == "over-budget"
+
+    def test_rounds_before_the_first_one_asked_are_not_prepaid(self) -> None:
+        policy = Policy(max_epsilon=1.25, max_delta=1.1e-7)
+        memory = admit(policy, Memory(), release())
+        assert memory.spent.epsilon == 1.0
+        assert refusal(policy, memory, select()) == "over-budget"
+
+    @pytest.mark.parametrize("policy", [Policy(max_epsilon=30), Policy(max_epsilon=30, max_delta=1)])
+    def test_without_a_limit_on_delta_epsilons_add_up(self, policy: Policy) -> None:
+        memory = Memory()
+        for run in map(str, range(24)):
+            memory = admit(policy, admit(policy, memory, select(run)), release(run))
+        assert refusal(policy, memory, select("more")) == "over-budget"
 
     def test_a_small_cohort_is_refused(self) -> None:
         assert refusal(Policy(minimum_cohort=2), Memory(), select()) == "small-cohort"
@@ -201,7 +251,7 @@ class TestWhenARoundIsCharged:
 
     def test_a_session_that_never_masks_costs_nothing(self) -> None:
         memory = begin(Policy(), Memory(), select(plan=self.MASKED))
-        assert memory.spent == Cost(0.0, 0.0)
+        assert memory.spent.cost == Cost(0.0, 0.0)
 
     def test_one_session_a_round_charged_or_not(self) -> None:
         memory = begin(Policy(), Memory(), select(plan=self.MASKED))
@@ -233,7 +283,7 @@ class TestWhenARoundIsCharged:
         """A node without users says so and is not charged; when it has users, a release must not be free."""
         memory = answered(Memory(), of_made_up_items("one", Round.DISCOVER), b"")
         assert memory.spent.epsilon == 0
-        assert admit(Policy(), memory, of_made_up_items("one", Round.RELEASE)).spent == Cost(1.0, 1e-7)
+        assert admit(Policy(), memory, of_made_up_items("one", Round.RELEASE)).spent.cost == Cost(1.0, 1e-7)
 
     def test_the_log_of_the_node_says_what_is_spent(self) -> None:
         memory = admit(Policy(), admit(Policy(), Memory(), select()), release())
@@ -241,6 +291,16 @@ class TestWhenARoundIsCharged:
             check(Policy(max_epsilon=2.0), memory, select("two"))
         assert "epsilon 1.25 of 2 " in refused.value.local
         assert "1.25" not in str(refused.value)
+
+    def test_an_older_memory_keeps_what_it_spent_as_something_of_which_nothing_else_is_known(self) -> None:
+        memory = admit(Policy(), admit(Policy(), Memory(), select()), release())
+        document = json.loads(memory.to_text())
+        del document["digest"], document["prepaid"], document["spent"]["rho"], document["spent"]["failure"]
+        old = Memory.from_text(json.dumps({**document, "digest": _digest(document)}))
+        assert old.spent == Spending.of_cost(memory.spent.cost)
+        assert memory.spent.within(old.spent)
+        assert dataclasses.replace(old, spent=memory.spent) == memory
+        assert Memory.from_text(old.to_text()) == old
 
     def test_an_older_memory_has_charged_all_that_it_was_asked(self) -> None:
         memory = admit(Policy(), Memory(), select())

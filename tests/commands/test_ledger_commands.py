@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 from tests.builders import Fedhist
@@ -22,10 +23,10 @@ def budget(tmp_path: Path) -> BudgetFile:
     """A ledger with one run that was released and one whose process died."""
     budget = BudgetFile.open(tmp_path / "l.db", create=True)
     plan = {"selector": "weighted-quantile", "users": 7}
-    released = budget.begin(PLAN_HASH, plan, Cost(1.0, 1e-6), label="survey.csv", now=NOW)
+    released = budget.begin(PLAN_HASH, plan, Spending.of_cost(Cost(1.0, 1e-6)), label="survey.csv", now=NOW)
     released.record(STEP)
     released.released()
-    died = budget.begin(PLAN_HASH, plan, Cost(2.0, 1e-6), label="survey.csv", now=NOW)
+    died = budget.begin(PLAN_HASH, plan, Spending.of_cost(Cost(2.0, 1e-6)), label="survey.csv", now=NOW)
     died.record(STEP)
     return budget
 
@@ -55,30 +56,35 @@ class TestShow:
         assert [charge["name"] for charge in first["charges"]] == ["exponential-mechanism"]
 
     def test_a_training_of_flower_s_is_named_as_one(self, fedhist: Fedhist, budget: BudgetFile) -> None:
-        budget.begin(PLAN_HASH, {"kind": "flower-training"}, Cost(1.0, 1e-6), label="model", now=NOW)
+        budget.begin(
+            PLAN_HASH, {"kind": "flower-training"}, Spending.of_cost(Cost(1.0, 1e-6)), label="model", now=NOW
+        )
         assert "flower-training" in fedhist("ledger", "show", "l.db").out
 
     def test_a_person_reads_the_same(self, fedhist: Fedhist, budget: BudgetFile) -> None:
         text = fedhist("ledger", "show", "l.db").out
         for words in (
             "ledger l.db", "2024-05-17 12:30:00", PLAN_HASH[:8], "survey.csv", "weighted-quantile", "released",
-            "open", "spent: epsilon 0.25", "held:  epsilon 2,", "ledger close", "total: epsilon 2.25",
-            "tight composition", "limit: none",
+            "open", "sum:   epsilon 2.25", "held:  epsilon 2,", "ledger close", "tight: epsilon 2.25",
+            "fixed beforehand", "limit: none",
         ):  # fmt: skip
             assert words in text
         assert "left:" not in text
 
     def test_it_tells_what_is_left_of_a_limit(self, fedhist: Fedhist, budget: BudgetFile) -> None:
-        budget.set_limit(Cost(3.0, 1e-5))
+        budget.set_limit(Limit(3.0, 1e-5))
         text = fedhist("ledger", "show", "l.db").out
+        assert "spent: epsilon 2.25 of the limit" in text
         assert "limit: epsilon 3, delta 1e-05" in text
-        assert "left:  epsilon 0.75, delta 9e-06" in text
+        assert "left:  epsilon 0.75, room for 0 more runs like the last" in text
+        document = shown(fedhist)
+        assert (document["left"]["epsilon"], document["runs_left"]) == (0.75, 0)
 
     def test_an_empty_ledger(self, fedhist: Fedhist, tmp_path: Path) -> None:
         BudgetFile.open(tmp_path / "l.db", create=True)
         assert shown(fedhist)["runs"] == []
         text = fedhist("ledger", "show", "l.db").out
-        assert "spent: epsilon 0, delta 0" in text
+        assert "sum:   epsilon 0, delta 0" in text
         assert "held:" not in text
 
     def test_a_missing_ledger_is_not_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -97,9 +103,9 @@ class TestLimit:
         refused = fedhist("ledger", "limit", "l.db", "--epsilon", 9, "--delta", 1e-5)
         assert refused.code == 2
         assert "setting a limit once" in refused.err
-        assert BudgetFile.open(tmp_path / "l.db", create=False).limit == Cost(3, 1e-5)
+        assert BudgetFile.open(tmp_path / "l.db", create=False).limit == Limit(3, 1e-5)
         assert fedhist("ledger", "limit", "l.db", "--epsilon", 9, "--delta", 1e-5, "--replace").code == 0
-        assert BudgetFile.open(tmp_path / "l.db", create=False).limit == Cost(9, 1e-5)
+        assert BudgetFile.open(tmp_path / "l.db", create=False).limit == Limit(9, 1e-5)
 
     @pytest.mark.parametrize(
         "limit",
@@ -125,8 +131,8 @@ class TestClose:
         outcome = fedhist("ledger", "close", "l.db", 2)
         assert outcome.code == 0
         assert outcome.out == "run 2 of l.db is closed\n"
-        assert budget.reserved() == Cost(0, 0)
-        assert budget.spent() == Cost(0.5, 0)
+        assert budget.reserved() == Spending()
+        assert budget.spent().cost == Cost(0.5, 0)
         assert shown(fedhist)["runs"][1]["status"] == "closed"
 
     @pytest.mark.parametrize(("run", "why"), [(1, "the number of an open run"), ("last", "integer")])

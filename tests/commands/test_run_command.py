@@ -242,7 +242,7 @@ class TestLedger:
     def test_the_limit_refuses_before_anything_is_spent_or_written(
         self, fedhist: Fedhist, tmp_path: Path
     ) -> None:
-        assert fedhist("ledger", "limit", "l.db", "--epsilon", 2, "--delta", 1e-5).code == 0
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.2, "--delta", 1e-5).code == 0
         assert fedhist(*SMALL, "--json", "--ledger", "l.db").code == 0
         before = fedhist("ledger", "show", "l.db", "--json").document()
         outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
@@ -257,7 +257,7 @@ class TestLedger:
     def test_trials_are_charged_one_by_one_and_reserved_together(
         self, fedhist: Fedhist, tmp_path: Path
     ) -> None:
-        assert fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 0.1).code == 0
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.6, "--delta", 1e-5).code == 0
         assert fedhist(*SMALL, "--json", "--trials", 3, "--ledger", "l.db").code == 3
         assert fedhist(*SMALL, "--json", "--trials", 2, "--ledger", "l.db").code == 0
         (run,) = runs_in("l.db")

@@ -31,6 +31,7 @@ from fedhist.protocol.errors import (
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import parse_directory, parse_identity
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -206,7 +207,7 @@ def _ask(path: Path, data: bytes) -> None:
 def _ledger_file(path: Path) -> bytes:
     path.unlink(missing_ok=True)
     budget = BudgetFile.open(path, create=True)
-    budget.set_limit(Cost(5.0, 1e-4))
+    budget.set_limit(Limit(5.0, 1e-4))
     for _ in range(2):
         entry = _begin(budget)
         for charge in planned_charges(PLAN):
@@ -218,7 +219,11 @@ def _ledger_file(path: Path) -> bytes:
 
 def _begin(budget: BudgetFile) -> Any:
     return budget.begin(
-        PLAN.digest.hex(), PLAN.to_json(), Cost(1.1, 2e-6), label="x", now=datetime(2026, 1, 2, tzinfo=UTC)
+        PLAN.digest.hex(),
+        PLAN.to_json(),
+        Spending.of_cost(Cost(1.1, 2e-6)),
+        label="x",
+        now=datetime(2026, 1, 2, tzinfo=UTC),
     )
 
 

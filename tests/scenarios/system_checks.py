@@ -18,6 +18,7 @@ from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
@@ -113,12 +114,13 @@ def check_device(device: Device) -> None:
     memory = MemoryFile(device.memory).read() if device.memory.exists() else Memory()
     plans = {plan.digest.hex(): plan for plan in PLANS.values()}
     costs = []
-    for key in memory.charged:
+    for key in memory.charged | memory.prepaid:
         run, _, round_ = key.rpartition("/")
         paid = f"{run}/discover" in memory.charged
         costs.append(round_cost(plans[memory.plans[run]], Round(round_), paid=paid).epsilon)
     assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
-    assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
+    assert device.policy.limit is not None
+    assert device.policy.limit.admits(Spending(), memory.spent)
     assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()
     # What left it, in the clear or under masks, and nothing else.
     left = {

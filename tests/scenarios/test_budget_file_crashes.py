@@ -17,23 +17,25 @@ from pathlib import Path
 
 import pytest
 
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())
-RUN_COST = Cost(1.0, 1e-6)
+RUN_COST = Spending.of_cost(Cost(1.0, 1e-7))
 
 PRELUDE = """
 import sys
 from datetime import UTC, datetime
 from fedhist.protocol.errors import BudgetExceeded
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())
-RUN_COST = Cost(1.0, 1e-6)
+RUN_COST = Spending.of_cost(Cost(1.0, 1e-7))
 
 def say(word):
     print(word, flush=True)
@@ -58,7 +60,7 @@ say("begun")
 """
 
 CHARGE_FOR_EVER = """
-run = BudgetFile.open(sys.argv[1], create=False).begin("hash", {}, Cost(1e6, 1e-6), "doomed", NOW)
+run = BudgetFile.open(sys.argv[1], create=False).begin("hash", {}, Spending.of_cost(Cost(1e6, 1e-6)), "doomed", NOW)
 while True:
     run.record(STEP)
     say("charged")
@@ -72,8 +74,9 @@ database.execute("PRAGMA cache_spill = 1")
 database.execute("BEGIN IMMEDIATE")
 for number in range(200):
     database.execute(
-        "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, status) "
-        "VALUES ('2024-05-17T12:30:00+00:00', 'hash', '{}', ?, 1, 0, 'open')", ("x" * 2000,)
+        "INSERT INTO runs (begun, plan_hash, plan, label, "
+        "reserved_epsilon, reserved_delta, reserved_rho, reserved_failure, alone, status) "
+        "VALUES ('2024-05-17T12:30:00+00:00', 'hash', '{}', ?, 1, 0, 0, 0, 0, 'open')", ("x" * 2000,)
     )
 say("written")
 sys.stdin.readline()
@@ -121,7 +124,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_of_ten_runs_that_two_processes_ask_for_at_once_exactly_the_three_that_fit_begin(path: Path) -> None:
     ledger = BudgetFile.open(path, create=False)
-    ledger.set_limit(Cost(3.0, 3e-6))
+    ledger.set_limit(Limit(3.0, 3e-6))
     with child(RACE, path) as first, child(RACE, path) as second:
         assert hear(first) == hear(second) == "ready"
         go_on(first)
@@ -129,7 +132,7 @@ def test_of_ten_runs_that_two_processes_ask_for_at_once_exactly_the_three_that_f
         answers = [hear(process) for process in (first, second) for _ in range(5)]
     assert sorted(answers) == ["refused"] * 7 + ["won"] * 3
     assert len(ledger.runs()) == 3
-    assert dataclasses.astuple(ledger.reserved()) == pytest.approx((3.0, 3e-6))
+    assert dataclasses.astuple(ledger.reserved().cost) == pytest.approx((3.0, 3e-7))
 
 
 def test_two_processes_that_create_one_ledger_share_it(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ def test_a_process_killed_while_it_charges_loses_no_charge_that_was_acknowledged
 
 def test_a_process_killed_in_the_middle_of_a_write_leaves_the_ledger_as_it_was(path: Path) -> None:
     ledger = BudgetFile.open(path, create=False)
-    ledger.set_limit(RUN_COST)
+    ledger.set_limit(Limit(1.0, 1e-6))
     run = ledger.begin("hash", {}, RUN_COST, "survivor", NOW)
     run.record(STEP)
     before = ledger.runs()
@@ -172,8 +175,8 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_the_ledger_as_it_was(p
         process.kill()
     again = BudgetFile.open(path, create=False)
     assert again.runs() == before
-    assert again.limit == RUN_COST
+    assert again.limit == Limit(1.0, 1e-6)
     assert_whole(path)
     run.record(STEP)
     run.released()
-    assert again.spent() == Cost(0.02, 0.0)
+    assert again.spent().cost == Cost(0.02, 0.0)

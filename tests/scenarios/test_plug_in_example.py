@@ -118,7 +118,7 @@ def test_the_ledger_file_counts_and_refuses(
     example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
 ) -> None:
     fedhist, file = example["fedhist"], tmp_path / "people.ledger"
-    BudgetFile.open(file, create=True).set_limit(fedhist.Cost(2.0, 1e-3))
+    BudgetFile.open(file, create=True).set_limit(fedhist.Limit(1.2, 1e-5))
     plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
     grid = grid_of(example)
     example["run_charged"](grid, plan, file)
@@ -134,7 +134,7 @@ class TestOneAccount:
         self, example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
     ) -> None:
         fedhist, file, grid = example["fedhist"], tmp_path / "people.ledger", grid_of(example)
-        BudgetFile.open(file, create=True).set_limit(fedhist.Cost(4.0, 1e-5))
+        BudgetFile.open(file, create=True).set_limit(fedhist.Limit(2.0, 1e-5))
         plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
         weights = example["train_charged"](grid, np.zeros(3), file, 3)
         # Three updates of norm 1 and noise of 20 over ten clients; ten standard deviations do not happen.

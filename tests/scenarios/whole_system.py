@@ -28,7 +28,7 @@ from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import RECORD, Envelope
@@ -90,17 +90,22 @@ class Outcome:
     record: RunRecord | None
 
 
+def _delta_of(epsilon: float) -> float:
+    """The delta of a limit: ten runs' for one that is to be met, and plenty beside plenty."""
+    return 1e-5 if epsilon < 1e3 else 0.5
+
+
 class Device(Node):
     """A node that remembers in a file, and of which we note all that it ever answered."""
 
     def __init__(self, place: int, folder: Path, limit: float) -> None:
         self.place, self.memory = place, folder / f"memory-{place}.db"
-        self.limit = limit
+        self.policy = Policy(max_epsilon=limit, max_delta=_delta_of(limit), minimum_masking="none")
         identities = numbered_identities(SECRETS)
         app = mount(
             ClientApp(),
             lambda context: part(place),
-            policy=Policy(max_epsilon=limit, minimum_masking="none"),
+            policy=self.policy,
             source=lambda context: SeededSource(SEED),
             memory=lambda context: self.memory,
             identity=lambda context: identities[place],
@@ -282,7 +287,7 @@ class System:
     def __post_init__(self) -> None:
         self.devices = [Device(place, self.folder, self.limit) for place in range(NODES)]
         self.ledger = self.folder / "ledger.db"
-        BudgetFile.open(self.ledger, create=True).set_limit(Cost(self.budget, 0.5))
+        BudgetFile.open(self.ledger, create=True).set_limit(Limit(self.budget, _delta_of(self.budget)))
         self.heard = _Heard()
         self.items = self.folder / "items.txt"
         self.items.write_text("\n".join(LABELS))

@@ -23,6 +23,7 @@ from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.composition import epsilon_at, tight_total
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Cost, GaussianLoss, SampledGaussianLoss
 from fedhist.server.flower_accounting import LedgerAccountant, accounted, training_charge
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -101,7 +102,7 @@ class TestTrainingAlone:
         with opened(file):
             assert BudgetFile.open(file, create=False).reserved().epsilon > 0
         budget = BudgetFile.open(file, create=False)
-        assert budget.spent() == budget.reserved() == Cost(0, 0)
+        assert budget.spent() == budget.reserved() == Spending()
 
     def test_a_training_that_fails_has_spent_what_it_charged(self, file: Path) -> None:
         with pytest.raises(RuntimeError), opened(file) as accountant:
@@ -175,7 +176,7 @@ class TestOneAccount:
 
     def test_a_limit_refuses_a_training_after_histograms(self, file: Path) -> None:
         cost = training_charge(CONFIG, EVENT, rounds=10, users_per_client="one").epsilon
-        BudgetFile.open(file, create=True).set_limit(Cost(cost + 1, 1e-5))
+        BudgetFile.open(file, create=True).set_limit(Limit(cost, 1e-6))
         run_a_histogram(file)
         with pytest.raises(BudgetExceeded, match="limit of"), opened(file):
             raise AssertionError("it began")
@@ -185,7 +186,7 @@ class TestOneAccount:
 
     def test_a_limit_refuses_a_histogram_while_a_training_goes_on(self, file: Path) -> None:
         cost = training_charge(CONFIG, EVENT, rounds=10, users_per_client="one").epsilon
-        BudgetFile.open(file, create=True).set_limit(Cost(cost + 1, 1e-5))
+        BudgetFile.open(file, create=True).set_limit(Limit(cost, 1e-6))
         with opened(file), pytest.raises(BudgetExceeded):
             run_a_histogram(file)
         run_a_histogram(file)
@@ -232,7 +233,7 @@ class TestLimits:
     def test_strategies_ask_where_the_file_has_a_limit(self, file: Path) -> None:
         with opened(file) as accountant:
             assert accountant.config.max_epsilon is None
-            BudgetFile.open(file, create=False).set_limit(Cost(50, 1e-4))
+            BudgetFile.open(file, create=False).set_limit(Limit(50, 1e-4))
             assert accountant.config.max_epsilon == 50
 
     @pytest.mark.parametrize(

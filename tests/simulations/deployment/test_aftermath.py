@@ -20,7 +20,7 @@ from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.commands import cli
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 from tests.asking import select_request
@@ -84,7 +84,7 @@ class TestFoldersAndRuns:
         out, record = ended
         assert run_faults(None, out, announced=False) != []
         assert run_faults(replace(record, charges=record.charges[:1]), out, announced=False) != []
-        assert run_faults(replace(record, reserved=Cost(0.5, 0.0)), out, announced=False) != []
+        assert run_faults(replace(record, reserved=Spending(0.5)), out, announced=False) != []
 
     def test_what_was_announced_or_released_and_is_gone(self, ended: tuple[Path, RunRecord]) -> None:
         out, record = ended
@@ -102,7 +102,7 @@ class TestLedgers:
 
     def test_one_above_its_limit(self, ended: tuple[Path, RunRecord]) -> None:
         ledger = ended[0].parent / "l.db"
-        BudgetFile.open(ledger, create=False).set_limit(Cost(1.0, 0.1))
+        BudgetFile.open(ledger, create=False).set_limit(Limit(0.9, 1e-6))
         assert ledger_faults(ledger) == ["the ledger is above its limit"]
 
 

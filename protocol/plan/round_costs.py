@@ -1,0 +1,67 @@
+"""What each round of a plan may cost a device, counted from the plan alone.
+
+A device trusts the server to draw the noise that the plan promises, and a plan promises more than two numbers. It names
+the mechanism of its release, whose multiplier follows from epsilon and delta, and for round 1 a selector, whose kind of
+noise is known if it is one of the project's own:
+
+| round 1 | zCDP, beside epsilon-select and delta-select |
+|---|---|
+| noise of devices | that of its Gaussian noise, or of its Laplace noise |
+| an exponential mechanism: `weighted-quantile`, `quantile`, `exponential-v`, `exponential-sharp` | bounded range |
+| Gaussian steps: `dpsgd`, `m-quantile` | Gaussian |
+| `output-perturbation` | pure |
+| any other selector | approximate: nothing is known but epsilon-select and delta-select |
+
+Releases of rules from outside and those above a bar are approximate. Charges of a server that runs the plan are never
+above this, in any of the four numbers (a test compares them for every kind of plan). The slack of noise in shares of
+devices, below 10^-40, is the only thing left out: it is lost in the rounding of the sums.
+"""
+
+from __future__ import annotations
+
+from fedhist.protocol.measurements.noisy_tail import select_multiplier
+from fedhist.protocol.plan.discovery_terms import ways_to_release
+from fedhist.protocol.plan.plan import Plan
+from fedhist.protocol.plan.table_terms import most_of_table
+from fedhist.protocol.plugins.registry import measured_by
+from fedhist.protocol.privacy.concentrated import Spending, bounded_range_rho, gaussian_rho, pure_rho, way_rho
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.neighbours import Norm
+
+_EXPONENTIAL = frozenset({"weighted-quantile", "quantile", "exponential-v", "exponential-sharp"})
+_GAUSSIAN = frozenset({"dpsgd", "m-quantile"})
+
+
+def choice_cost(plan: Plan) -> Spending:
+    """The most that the choice of the threshold may cost."""
+    cost = Cost(plan.epsilon_select, plan.delta_select)
+    after = plan.releasing
+    if after.noise_by_devices:
+        known = pure_rho(cost.epsilon) if after.norm is Norm.L1 else gaussian_rho(select_multiplier(after))
+    elif plan.selector in _EXPONENTIAL:
+        known = bounded_range_rho(cost.epsilon)
+    elif plan.selector in _GAUSSIAN:
+        known = gaussian_rho(select_multiplier(plan))
+    elif plan.selector == "output-perturbation":
+        known = pure_rho(cost.epsilon)
+    else:
+        return Spending.of_cost(cost)
+    return Spending(cost.epsilon, cost.delta, known, 0.0)
+
+
+def release_cost(plan: Plan) -> Spending:
+    """The most that a release may cost, with the discovery before it if the plan has one; without its table."""
+    cost = Cost(plan.epsilon, plan.delta)
+    if plan.discovers:
+        rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.bar_delta
+        return Spending(cost.epsilon, cost.delta, rho, failure)
+    if plan.is_open or measured_by(plan.release) is not None:
+        return Spending.of_cost(cost)
+    gaussian = 0.0 if plan.mechanism == "laplace" else gaussian_rho(plan.multiplier)
+    laplace = 0.0 if plan.mechanism == "gaussian" else pure_rho(cost.epsilon)
+    return Spending(cost.epsilon, cost.delta, max(gaussian, laplace), 0.0)
+
+
+def table_cost(plan: Plan) -> Spending:
+    """The most that a table under masks may cost; nothing for a plan that has none."""
+    return Spending.of_cost(most_of_table(plan))
