@@ -342,7 +342,7 @@ def test_a_choice_after_the_training_is_not_taken_for_the_first_entry_because_it
     assert isinstance(choice.loss, BoundedRangeLoss)
     choice = replace(choice, epsilon=2.0)
     budget = BudgetFile.open(file, create=True)
-    early = budget.begin("0" * 64, {}, choice.cost, "visits", datetime.now(UTC))
+    early = budget.begin("0" * 64, {}, Spending.of([choice]), "visits", datetime.now(UTC))
     with opened(file) as accountant:
         accountant.compose(EVENT, 10)
         early.record(choice)
