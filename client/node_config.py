@@ -105,7 +105,7 @@ FILE_KEYS = (
 )
 POLICY_KEYS = (
     Key("max-epsilon", Kind.NUMBER, "what all runs together may cost; needs a `memory-path`"),
-    Key("max-delta", Kind.NUMBER, "the same for delta"),
+    Key("max-delta", Kind.NUMBER, "the same for delta; with both, many runs cost less than their sum"),
     Key("minimum-cohort", Kind.WHOLE, "the fewest users with which a plan may release"),
     Key("minimum-masking", Kind.MASKING, "the least masking; left out: signed for a node with an identity"),
     Key(
