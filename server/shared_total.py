@@ -198,7 +198,9 @@ def _solved(
     end = min((1.0 for one in fields.values() if one.get("calibration") == "classic"), default=math.inf)
     most, least = min(2 * total, end), total * _LEAST_SHARE
     if above(least) > 0:
-        choices = math.fsum(basic_total(planned_charges(plan)).epsilon - plan.epsilon for plan in first.values())
+        choices = math.fsum(
+            basic_total(planned_charges(plan)).epsilon - plan.epsilon for plan in first.values()
+        )
         raise InvalidPlan(
             f"the choices of {len(fields)} thresholds spend epsilon {choices:.4g} by addition, and nothing of the "
             f"total-epsilon {total:.4g} is left for the histograms",
@@ -208,7 +210,8 @@ def _solved(
     epsilon = most if above(most) <= 0 else brentq(above, least, most, xtol=CLOSE * total)
     while True:
         rounded = {
-            name: Plan(**fields[name], epsilon=rounded_down(plan.epsilon)) for name, plan in plans(epsilon).items()
+            name: Plan(**fields[name], epsilon=rounded_down(plan.epsilon))
+            for name, plan in plans(epsilon).items()
         }
         if tight_total(charges_of_all(rounded)).epsilon <= total:
             return rounded
