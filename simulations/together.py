@@ -6,6 +6,7 @@ A run that fails leaves the others alone. What it charged stays charged.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.rounds import Request, Round, Total
@@ -63,7 +64,7 @@ class _Together:
     def start(self) -> None:
         """Every run up to its first request."""
         for name, run in self._runs.items():
-            self._go_on(name, lambda run=run: next(run))
+            self._go_on(name, partial(next, run))
 
     def ask(self, round_: Round) -> None:
         """One masking session for all that wait for this round."""
@@ -72,10 +73,10 @@ class _Together:
             totals = total_together(list(due.values()))
         except RoundFailed as failure:
             # There is no sum of anything.
-            totals = [lambda failure=failure: _raised(failure)] * len(due)
+            totals = [partial(_raised, failure)] * len(due)
         for name, total in zip(due, totals, strict=True):
             del self.waiting[name]
-            self._go_on(name, lambda run=self._runs[name], total=total: _sent(run, total))
+            self._go_on(name, partial(_sent, self._runs[name], total))
 
     def _go_on(self, name: str, step: Callable[[], tuple[SimulatedTransport, Request]]) -> None:
         try:

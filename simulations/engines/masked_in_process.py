@@ -125,8 +125,8 @@ def masked_together(
             one.watch.message(stage, to, device, data)
 
     with ExitStack() as watches:
-        for one in asked:
-            watches.callback(one.watch.close)
+        for question in asked:
+            watches.callback(question.watch.close)
         run_ = run_cohort(
             terms,
             parts,

@@ -83,7 +83,7 @@ class Answers(Mapping[str, "Result"]):
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """A row for each question, as HEADINGS name them."""
-        rows = []
+        rows = list[tuple[str, ...]]()
         for name, plan in self.plans.items():
             start = (name, f"{self.weights[name]:g}", f"{plan.epsilon_select:.4g}", f"{plan.epsilon:.4g}")
             if name in self.failed:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from fedhist.client.files.columns import Columns
 from fedhist.protocol.errors import InvalidInput
@@ -16,7 +16,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import plan_warnings
 from fedhist.simulations.workbench.answers import Answers
-from fedhist.simulations.workbench.arguments import RunSettings, check_names, labels_in
+from fedhist.simulations.workbench.arguments import check_names, labels_in
 from fedhist.simulations.workbench.carrying_out import Asked
 from fedhist.simulations.workbench.questions import OWN_FIELDS, OneQuestion, carry_out_together
 from fedhist.simulations.workbench.spelling import in_python, python_words
@@ -39,7 +39,7 @@ def histograms(
     truth: bool = False,
     engine: str = "in-process",
     ledger: str | Path | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Answers:
     """Release several private histograms of the same people, which cost one total together.
 
@@ -113,7 +113,7 @@ def _named(questions: object) -> Mapping[str, Mapping[str, Any]]:
         listed = list(questions)
         if len(set(map(str, listed))) < len(listed):
             raise InvalidInput("a column is named twice in questions", allowed="different questions")
-        named = dict.fromkeys(listed, {})
+        named = {name: {} for name in listed}
     else:
         named = {}
     if not named or not all(

@@ -89,7 +89,8 @@ def carry_out_together(
 
     Args:
         questions: about the same data.
-        total_epsilon, total_delta: of all of them together, see `plans_for_total`.
+        total_epsilon: of all of them together, see `plans_for_total`.
+        total_delta: of all of them together.
         target: the folder to write, None for none. Asked again before it is written.
         watcher: follows the runs.
         on_plan: called with each question's name and plan before anything is spent; what it returns observes its run.
