@@ -48,7 +48,9 @@ def plans_for_total(
 
     Args:
         questions: fields of `Plan` by the question's name, without epsilon and deltas. If `epsilon_select` is left out,
-            it is that of `default_choice`, for the part of the total that the question would have alone.
+            it is that of `default_choice`, for the part of the total that the question would have alone. If `mechanism`
+            is left out, noise is Gaussian, also after a discovery, where a run by itself has `auto`; Laplace with a
+            total_delta of 0.
         total_epsilon: of all rounds of all questions together, by tight composition.
         total_delta: of all rounds of all questions together, shared by weight among those that spend delta. None is
             1e-6.
@@ -63,7 +65,10 @@ def plans_for_total(
     total, delta = float(total_epsilon), 1e-6 if total_delta is None else total_delta
     if delta != 0:
         check_delta(delta, "total-delta")
-    fields = {name: _checked(name, one, pure=delta == 0) for name, one in questions.items()}
+    several = len(questions) > 1
+    fields = {
+        name: _checked(name, one, pure=delta == 0, several=several) for name, one in questions.items()
+    }
     parts = _parts(total, shares, pure=delta == 0)
     fields = _with_budgets(fields, parts, delta, shares)
     plans = {name: Plan(**one, epsilon=parts[name]) for name, one in fields.items()}
@@ -100,8 +105,8 @@ def _shares(questions: Mapping[str, Any], weights: Mapping[str, float]) -> dict[
     return {name: weight / math.fsum(each.values()) for name, weight in each.items()}
 
 
-def _checked(name: str, fields: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
-    """The fields that are given, without budgets of their own."""
+def _checked(name: str, fields: Mapping[str, Any], *, pure: bool, several: bool) -> dict[str, Any]:
+    """The fields that are given, without budgets of their own, and the mechanism that composes best."""
     chosen = {field: value for field, value in fields.items() if value is not None}
     for part in ("epsilon", "delta", "delta_select"):
         if part in chosen:
@@ -112,6 +117,9 @@ def _checked(name: str, fields: Mapping[str, Any], *, pure: bool) -> dict[str, A
             )
     if pure and chosen.get("domain", "closed") == "closed":
         chosen = {"mechanism": "laplace"} | chosen
+    elif several and chosen.get("domain") == "open" and chosen.get("release", "discover") == "discover":
+        # A choice between two mechanisms costs the other questions more than it saves here.
+        chosen = {"mechanism": "gaussian"} | chosen
     return chosen
 
 
