@@ -66,9 +66,7 @@ def plans_for_total(
     if delta != 0:
         check_delta(delta, "total-delta")
     several = len(questions) > 1
-    fields = {
-        name: _checked(name, one, pure=delta == 0, several=several) for name, one in questions.items()
-    }
+    fields = {name: _checked(name, one, pure=delta == 0, several=several) for name, one in questions.items()}
     parts = _parts(total, shares, pure=delta == 0)
     fields = _with_budgets(fields, parts, delta, shares)
     plans = {name: Plan(**one, epsilon=parts[name]) for name, one in fields.items()}

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.result_folder import default_folder
 from fedhist.simulations.workbench.answers import HEADINGS, Answers
 from fedhist.simulations.workbench.carrying_out import Asked
-from fedhist.simulations.workbench.questions import OWN_FIELDS, OneQuestion, carry_out_together
+from fedhist.simulations.workbench.questions import OWN_FIELDS, OneQuestion, carry_out_together, in_its_place
 
 _SETTINGS = (
     "item", "count", "items-file", "bins", "weight", *(name.replace("_", "-") for name in OWN_FIELDS),
@@ -97,11 +96,10 @@ def _question(text: str, common: Asked, columns: Columns, flags: Mapping[str, An
     for setting in settings:
         key, _, value = setting.partition("=")
         if key not in _SETTINGS:
-            close = get_close_matches(key, _SETTINGS, 1)
             raise InvalidInput(
                 f"--question {name} has the setting {key}",
                 allowed="item, count, items-file, bins, weight and most options of a plan, such as max-threshold",
-                advice=f"did you mean {close[0]}?" if close else "give it once, for all questions",
+                advice=in_its_place(key, _SETTINGS),
             )
         if key in given or not value:
             raise InvalidInput(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from fedhist.server.advice import plan_warnings
 from fedhist.simulations.workbench.answers import Answers
 from fedhist.simulations.workbench.arguments import check_names, labels_in
 from fedhist.simulations.workbench.carrying_out import Asked
-from fedhist.simulations.workbench.questions import OWN_FIELDS, OneQuestion, carry_out_together
+from fedhist.simulations.workbench.questions import OWN_FIELDS, OneQuestion, carry_out_together, in_its_place
 from fedhist.simulations.workbench.spelling import in_python, python_words
 from fedhist.simulations.workbench.watching import Watcher
 
 QUESTION_SETTINGS = ("item", "count", "items", "bins", "top_items", "weight", *OWN_FIELDS)
 """What each question may say for itself."""
-_NOT_HERE = ("epsilon", "delta", "delta_select", "total_epsilon", "total_delta", "bins", "top_items", "trace")
+_NOT_HERE = ("epsilon", "delta", "delta_select", "item", "items", "bins", "top_items", "trace")
 
 
 def histograms(
@@ -70,10 +69,10 @@ def histograms(
         BudgetExceeded: the ledger has a limit, and the questions do not fit. Nothing was spent.
         RoundFailed: every question failed. If only some do, the answers say which, and what they charged is spent.
     """
-    check_names(settings)
+    _check_settings(settings)
     with python_words():
         common = Asked(
-            data=_checked(data, settings),
+            data=_checked(data),
             normalise=settings.get("normalise"),
             memory=settings.get("memory"),
             seed=seed,
@@ -131,11 +130,10 @@ def _question(
 ) -> OneQuestion:
     for setting in given:
         if setting not in QUESTION_SETTINGS:
-            close = get_close_matches(str(setting), QUESTION_SETTINGS, 1)
             raise InvalidInput(
                 f"the question {name} has the setting {setting!r}",
-                allowed="item, items, bins, count, top_items, weight and fields of Plan that are not common to all",
-                advice=f"did you mean {close[0]!r}?" if close else "give it once, for all questions",
+                allowed="item, items, bins, count, top_items, weight and fields of Plan that may differ by question",
+                advice=in_its_place(setting, QUESTION_SETTINGS),
             )
     own = {setting: value for setting, value in given.items() if value is not None}
     asked = replace(
@@ -150,15 +148,19 @@ def _question(
     return OneQuestion(name, asked, {**fields, **chosen}, own.get("weight", 1.0))
 
 
-def _checked(data: object, settings: Mapping[str, Any]) -> object:
-    if data is None:
-        raise InvalidInput("data is None", allowed="a table: a data frame or a path")
+def _check_settings(settings: Mapping[str, Any]) -> None:
     for name in _NOT_HERE:
-        if settings.get(name):
+        if settings.get(name) is not None:
             raise InvalidInput(
                 f"{name} for several questions",
                 allowed="one total_epsilon and total_delta, and bins, top_items and a weight for each question",
             )
+    check_names(settings, function="histograms")
+
+
+def _checked(data: object) -> object:
+    if data is None:
+        raise InvalidInput("data is None", allowed="a table: a data frame or a path")
     return data
 
 

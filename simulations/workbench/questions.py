@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ class OneQuestion:
     asked: Asked = field(repr=False)
     fields: Mapping[str, Any]
     weight: float = 1.0
+
+
+def in_its_place(setting: str, known: Sequence[str]) -> str:
+    """What to do about a setting that a question can't have."""
+    if setting in ("epsilon", "delta", "delta_select", "delta-select"):
+        return "give the question a weight"
+    if setting.replace("-", "_") in COMMON_FIELDS:
+        return "give it once, for all questions"
+    close = get_close_matches(setting, known, 1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def seed_of_question(seed: int | None, name: str) -> int | None:

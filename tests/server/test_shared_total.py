@@ -83,7 +83,9 @@ def test_a_user_moves_all_questions_at_once_by_no_more_than_their_plans_say() ->
     plans = plans_for_total(fixed, total_epsilon=1.0, total_delta=1e-6, weights={"place": 2.0})
     shifts = [1 / noise_of(plan) for plan in plans.values()]
     spread, epsilon = float(np.sqrt(np.sum(np.square(shifts)))), tight_total(charges_of_all(plans)).epsilon
-    delta = norm.cdf(spread / 2 - epsilon / spread) - np.exp(epsilon) * norm.cdf(-spread / 2 - epsilon / spread)
+    delta = norm.cdf(spread / 2 - epsilon / spread) - np.exp(epsilon) * norm.cdf(
+        -spread / 2 - epsilon / spread
+    )
     assert delta <= 1e-6
     assert delta > 0.95e-6
 
