@@ -45,8 +45,7 @@ _OF_ONE_QUESTION = {
         "# your own table, the public list of what to count, and a budget for all of it",
         "fedhist run --data visits.csv --items-file shops.txt --total-epsilon 1",
         "# several questions about the same people under one budget",
-        "fedhist run --data visits.csv --question shop:items-file=shops.txt:weight=2 --question hour:bins=0,6,12,18,24 "
-        "--total-epsilon 1",
+        "fedhist run --data visits.csv --question shop --question day --total-epsilon 1",
     ),
 )
 @click.option(
