@@ -65,6 +65,7 @@ from fedhist.protocol.privacy.loss_distributions import (
     Gaussian,
     GaussianBeside,
     Shifted,
+    crossing,
     on_grid,
     pure_profile,
     range_profile,
@@ -358,7 +359,7 @@ def _branched_epsilon(others: _Losses, branching: _Branching, basic: Cost) -> fl
             few, enough = (few, middle) if spent(middle) <= left else (middle, enough)
         if enough == 0:
             return 0.0
-        return step * few + _crossing(np.array([spent(few), spent(enough)]), left, step)
+        return step * few + crossing(np.array([spent(few), spent(enough)]), left, step)
 
 
 def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
@@ -372,19 +373,6 @@ def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> F
         high_share * after[places - (cell + 1)] + (1 - high_share) * after[places - (cell - cells)], axis=1
     )
     return deltas
-
-
-def _crossing(deltas: Floats, most: float, step: float) -> float:
-    """Where deltas at 0, 1, 2, ... steps fall to `most`, along chords; the last is there.
-
-    A delta is convex in e^epsilon, so that the chord which we follow lies above it.
-    """
-    enough = int(np.argmax(deltas <= most))
-    if enough == 0:
-        return 0.0
-    above, below = deltas[enough - 1], deltas[enough]
-    share = (above - most) / (above - below) if below < most < above else 1.0
-    return float(step * (enough - 1) + math.log1p(math.expm1(step) * share))
 
 
 def _high_shares(epsilon: float) -> Floats:
@@ -454,4 +442,4 @@ def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float)
         return start + epsilon  # e^start would not fit
     step = epsilon / _RANGE_CELLS
     deltas = _lattice_deltas(Shifted(rest, start), epsilon, step, _RANGE_CELLS)
-    return start + (epsilon if deltas[-1] > delta else _crossing(deltas, delta, step))
+    return start + (epsilon if deltas[-1] > delta else crossing(deltas, delta, step))
