@@ -41,7 +41,7 @@ class Answers(Mapping[str, "Result"]):
 
     def __getitem__(self, name: str) -> Result:
         if name in self.failed:
-            raise self.failed[name]
+            raise KeyError(f"{name} failed and has no result: {self.failed[name]}") from self.failed[name]
         return self.results[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -55,6 +55,7 @@ def test_each_question_has_a_folder_and_one_table_shows_all(
         "park",
         "shop: east",
     ]
+    assert "holds the answers to several questions" in fedhist("report", tmp_path / "answers").err
     plans = [document["questions"][name]["plan"] for name in ("place", "when")]
     assert plans[0]["epsilon"] > 1.5 * plans[1]["epsilon"]
 

@@ -16,7 +16,7 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import labels_of
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.simulations.engines import in_process
+from fedhist.simulations.engines import in_process, masked_in_process
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.simulations.workbench.questions import seed_of_question
 from tests.builders import files_in, runs_in
@@ -152,7 +152,8 @@ class TestLedger:
         answers = fedhist.histograms(FRAME, QUESTIONS, **TOTAL, ledger=ledger, out=out)
         assert list(answers) == ["place", "hour"]
         assert list(answers.failed) == ["kind"]
-        with pytest.raises(RoundFailed, match="nobody answered"):
+        assert "kind" not in answers
+        with pytest.raises(KeyError, match="kind failed and has no result: nobody answered"):
             answers["kind"]
         assert "kind failed (RoundFailed)" in answers.notes[0] and "spent" in answers.notes[0]
         [run] = runs_in(ledger)
@@ -229,3 +230,28 @@ def test_what_can_not_be_asked_is_refused_in_words(
     with pytest.raises(fedhist.InvalidInput, match=words):
         fedhist.histograms(FRAME, questions, **TOTAL | settings, ledger=ledger)
     assert not ledger.exists()
+
+
+def test_a_sum_that_can_not_be_read_in_a_shared_session_leaves_the_other_questions_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = masked_in_process.to_total
+
+    def to_total(vector: Any, request: Request, *, participants: int) -> Total:
+        if request.plan.items == len(PLACES) and request.round is Round.RELEASE:
+            raise RoundFailed("the participants declare too many users")
+        return read(vector, request, participants=participants)
+
+    whole = fedhist.histograms(FRAME, QUESTIONS, **TOTAL, seed=1, **MASKED)
+    monkeypatch.setattr(masked_in_process, "to_total", to_total)
+    answers = fedhist.histograms(FRAME, QUESTIONS, **TOTAL, seed=1, **MASKED)
+    assert list(answers.failed) == ["place"]
+    assert values_of(answers) == {name: values_of(whole)[name] for name in ("kind", "hour")}
+
+
+def test_a_shared_session_without_enough_participants_fails_all_and_is_spent(tmp_path: Path) -> None:
+    ledger = tmp_path / "people.ledger"
+    with pytest.raises(RoundFailed, match="nothing was unmasked"):
+        fedhist.histograms(FRAME, QUESTIONS, **TOTAL, **MASKED | {"nodes": 20}, dropout=0.5, ledger=ledger)
+    [run] = runs_in(ledger)
+    assert run.status == "failed"
