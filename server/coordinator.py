@@ -8,10 +8,10 @@ passed on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
@@ -20,6 +20,9 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.releases.contract import Release
 from fedhist.server.steps import Handed, Step, check_runnable, steps_of
+
+_Asked = TypeVar("_Asked")
+_Made = TypeVar("_Made")
 
 
 class Transport(Protocol):
@@ -104,19 +107,32 @@ def run_rounds(
     on_state: Callable[[State], None] = lambda state: None,
 ) -> Release:
     """The whole protocol: ask for each round, and release."""
-    check_runnable(plan, simulated=transport.simulated)
+    asking = rounds(plan, simulated=transport.simulated, ledger=ledger, source=source, on_state=on_state)
+    return answered(asking, transport.total)
+
+
+def rounds(
+    plan: Plan,
+    *,
+    simulated: bool,
+    ledger: Ledger,
+    source: Source,
+    on_state: Callable[[State], None] = lambda state: None,
+) -> Generator[Request, Total, Release]:
+    """The whole protocol, for those who ask for several runs at once: yields requests, is sent their totals."""
+    check_runnable(plan, simulated=simulated)
     state: State = Planned(plan=plan)
     on_state(state)
     event: Event = Begin()
     while True:
         state = advance(state, event, ledger=ledger, source=source)
-        if not (ledger.private or transport.simulated):
+        if not (ledger.private or simulated):
             # Checked before the run by the same question; a method may still answer it otherwise the second time.
             raise InvalidPlan(
                 "a method declared its charges before the run and none in it; nothing was released",
                 allowed="charges that follow from the plan and the threshold alone",
             )
-        if isinstance(state, Released) and not transport.simulated:
+        if isinstance(state, Released) and not simulated:
             # A key's number in a transport tells how many others there are: for simulations only.
             state = Released(release=state.release.without_numbers())
         on_state(state)
@@ -124,9 +140,25 @@ def run_rounds(
             case Released(release=release):
                 return release
             case Asking(request=request):
-                event = transport.total(request)
+                event = yield request
             case Planned():
                 raise UnexpectedMessage(state=state, message=event)
+
+
+def answered(asking: Generator[_Asked, Total, _Made], total: Callable[[_Asked], Total]) -> _Made:
+    """What is made of the totals of all that is asked for, one after another. An error of `total` is raised there."""
+    try:
+        asked = next(asking)
+        while True:
+            try:
+                found = total(asked)
+            except BaseException as error:
+                asking.throw(error)
+                raise
+            asked = asking.send(found)
+    except StopIteration as end:
+        made: _Made = end.value
+        return made
 
 
 def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, source: Source) -> State:

@@ -37,8 +37,8 @@ CHOICE_SHARE = 1 / 11
 _LEAST_CHOICE, _MOST_CHOICE = 0.01, 0.3
 
 _DIGITS = 6
-# The search ends at this share of the total.
-_CLOSE = 1e-7
+CLOSE = 1e-7
+"""The search ends at this share of the total."""
 
 
 def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **fields: Any) -> Plan:
@@ -76,7 +76,7 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
         delta = {} if total_delta is None else {"delta": total_delta}
         chosen["epsilon_select"] = default_choice(total_epsilon, **chosen | delta)
     if total_delta is not None:
-        chosen |= _deltas(float(total_epsilon), total_delta, chosen)
+        chosen |= deltas_for(float(total_epsilon), total_delta, chosen)
     return _solved(float(total_epsilon), tuple(sorted(chosen.items())))
 
 
@@ -101,7 +101,7 @@ def planned(*, total_epsilon: float | None = None, total_delta: float | None = N
 
 def default_choice(total_epsilon: float, **fields: Any) -> float:
     """The epsilon' of a plan that says only its total: the share that its selector wants."""
-    usual = _rounded_down(total_epsilon * CHOICE_SHARE)
+    usual = rounded_down(total_epsilon * CHOICE_SHARE)
     plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "calibration": "analytic"})
     # Before items are found, the price of their noise is not known.
     share = None if plan.items is None else selector_for(plan).share_of_total(plan)
@@ -139,12 +139,12 @@ def noise_saved(plan: Plan, total_epsilon: float) -> float:
     return 1 - plan.releasing.one_way.unit_noise / added.releasing.one_way.unit_noise
 
 
-def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:
+def deltas_for(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:
     """The fields of a plan that spends this delta in all."""
     if total_delta == 0:
         return {"delta": 0.0, "delta_select": 0.0}
     share = min(chosen["epsilon_select"] / total_epsilon, 0.5)
-    plan = Plan(**chosen | {"epsilon": total_epsilon / 2, "delta_select": _rounded_down(total_delta * share)})
+    plan = Plan(**chosen | {"epsilon": total_epsilon / 2, "delta_select": rounded_down(total_delta * share)})
     spends = _sum(replace(plan, delta_select=plan.delta_select / 2)).delta < _sum(plan).delta
     selects = plan.delta_select if spends else 0.0
     if plan.delta == 0:
@@ -156,7 +156,7 @@ def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) ->
             allowed=f"a total-delta well above {others:.3g}",
             advice="raise --total-delta",
         )
-    return {"delta": _rounded_down(total_delta - others), "delta_select": selects}
+    return {"delta": rounded_down(total_delta - others), "delta_select": selects}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -191,14 +191,14 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
         # A histogram that has a part of delta alone may have a larger epsilon than all rounds have with all of it.
         most = min(2 * total, end)
     if above(most) <= 0:
-        return plan(_rounded_down(most))
+        return plan(rounded_down(most))
     # By addition this much is sure to fit.
-    least = (total - others) * (1 - _CLOSE)
+    least = (total - others) * (1 - CLOSE)
     from scipy.optimize import brentq  # it loads slowly, and most runs need none of it
 
-    epsilon = _rounded_down(brentq(above, least, most, xtol=_CLOSE * total))
+    epsilon = rounded_down(brentq(above, least, most, xtol=CLOSE * total))
     while above(epsilon) > 0:
-        epsilon = _rounded_down(epsilon * (1 - _CLOSE))
+        epsilon = rounded_down(epsilon * (1 - CLOSE))
     return plan(epsilon)
 
 
@@ -206,7 +206,8 @@ def _sum(plan: Plan) -> Cost:
     return basic_total(planned_charges(plan))
 
 
-def _rounded_down(value: float) -> float:
+def rounded_down(value: float) -> float:
+    """The value with a few digits, never above it."""
     rounding = decimal.Context(prec=_DIGITS, rounding=decimal.ROUND_DOWN)
     # A double that stands for a short number keeps it.
     return float(rounding.create_decimal(repr(float(value))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,9 +19,9 @@ from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, 
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round
+from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import Asking, State, run_rounds
+from fedhist.server.coordinator import Asking, State, answered, rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
@@ -190,6 +190,33 @@ def simulate(
         report: measure what a report shows in the same pass as the truth; without it, one more pass when it is asked
             for.
     """
+    asking = simulating(
+        population,
+        plan,
+        seed=seed,
+        truth=truth,
+        journal=journal,
+        on_phase=on_phase,
+        engine=engine,
+        observe=observe,
+        report=report,
+    )
+    return answered(asking, lambda asked: asked[0].total(asked[1]))
+
+
+def simulating(
+    population: Population,
+    plan: Plan,
+    *,
+    seed: int | None,
+    truth: bool,
+    journal: Callable[[Charge], None] | None,
+    on_phase: Callable[[str], None],
+    engine: Engine,
+    observe: Observer,
+    report: bool,
+) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
+    """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin = origin_of(population)
     _check(population, plan, origin, truth=truth, charged=journal is not None)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
@@ -224,7 +251,10 @@ def simulate(
         if truth:
             transport.along.append(ItemTotals())
         with reasons_told(transport, requests):
-            release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
+            release = yield from _asked_of(
+                transport,
+                rounds(plan, simulated=transport.simulated, ledger=ledger, source=source, on_state=entered),
+            )
         release = release.named(labels_of(population))
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
@@ -265,6 +295,20 @@ def simulate(
         faults=struck,
         story=_story(population, release, measurements) if truth else None,
     )
+
+
+def _asked_of(
+    transport: SimulatedTransport, asking: Generator[Request, Total, Release]
+) -> Generator[tuple[SimulatedTransport, Request], Total, Release]:
+    """The requests, each with the transport that it is for."""
+    request = next(asking)
+    while True:
+        total = yield transport, request
+        try:
+            request = asking.send(total)
+        except StopIteration as end:
+            release: Release = end.value
+            return release
 
 
 def _check(population: Population, plan: Plan, origin: ItemOrigin, *, truth: bool, charged: bool) -> None:

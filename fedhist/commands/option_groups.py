@@ -23,8 +23,8 @@ class OptionGroup(NamedTuple):
 GROUPS = (
     OptionGroup(
         "Data",
-        "--data --items-file --user-column --item-column --count-column --users --items --synthetic --format --round "
-        "--participant",
+        "--data --items-file --question --user-column --item-column --count-column --users --items --synthetic "
+        "--format --round --participant",
         "--separator --bins --top-items --normalise --memory --mean-total "
         "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),

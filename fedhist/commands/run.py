@@ -29,7 +29,7 @@ from fedhist.simulations.workbench.checks import fault_notes
 def run_here(flags: dict[str, Any]) -> None:
     """Run what the flags say, and print what came of it."""
     shown = {name: flags.pop(name) for name in ("as_json", "quiet", "verbose", "out")}
-    _check(shown, trace=flags["trace"])
+    check_shown(shown, trace=flags["trace"])
     asked = Asked(
         columns=columns_of(flags),
         truth=not flags.pop("no_truth"),
@@ -45,7 +45,7 @@ def run_here(flags: dict[str, Any]) -> None:
     with progress_on(sys.stderr, quiet=shown["quiet"], as_json=shown["as_json"]) as progress:
 
         def on_plan(plan: Plan) -> Observer:
-            return _announce(plan, progress, shown, asked)
+            return announced(plan, progress, shown, asked)
 
         finished = carry_out(asked, flags, target=target, watcher=progress, on_plan=on_plan)
     with printing_what_is_in(finished.folder):
@@ -55,7 +55,8 @@ def run_here(flags: dict[str, Any]) -> None:
             _print(finished, trials=asked.trials is not None)
 
 
-def _check(shown: Mapping[str, Any], *, trace: bool) -> None:
+def check_shown(shown: Mapping[str, Any], *, trace: bool) -> None:
+    """Refuse ways of showing a run that contradict each other."""
     if trace and shown["as_json"] and shown["out"] is None:
         raise InvalidInput(
             "--trace has no folder to write to", allowed="--trace with --out, or without --json"
@@ -64,11 +65,13 @@ def _check(shown: Mapping[str, Any], *, trace: bool) -> None:
         raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
 
 
-def _announce(plan: Plan, progress: Progress, shown: Mapping[str, Any], asked: Asked) -> Observer:
+def announced(
+    plan: Plan, progress: Progress, shown: Mapping[str, Any], asked: Asked, *, about: str = ""
+) -> Observer:
     """Say what to know of the plan before it is run; who explains each step, if that was asked for."""
     notes = [*plan_notes(plan), *fault_notes(asked, plan)]
     for note in [] if shown["quiet"] or shown["as_json"] else notes:
-        progress.say(f"note: {note}")
+        progress.say(f"note: {about}{note}")
     return narrate(plan, progress.say, simulated=asked.truth) if shown["verbose"] else ignore
 
 

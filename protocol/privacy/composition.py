@@ -12,8 +12,9 @@ Wang 2022, theorem 10). The pairs used here:
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
 - **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
-  ways add up, and a failure beside them. With two such entries there would be a way for each pair, so then they count
-  as approximate.
+  ways add up, and a failure beside them. Several such entries have a way for each choice of one way of every entry: the
+  results split by it, those of one choice are results of a run that always goes these ways, and the failures add up.
+  Where these are too many, the entries count as approximate.
 - **Bounded range**, the exponential mechanism (Dong, Durfee & Rogers 2020): the loss lies in [t - epsilon, t]
   for some t in [0, epsilon], and given t nothing is worse than having the two ends of that interval as the
   only losses. t is fixed by the mechanism and the neighbours, and so may depend on what was shown earlier:
@@ -43,6 +44,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,7 @@ from fedhist.protocol.privacy.loss_distributions import (
     Gaussian,
     GaussianBeside,
     Shifted,
+    crossing,
     on_grid,
     pure_profile,
     range_profile,
@@ -83,6 +86,8 @@ _PLAIN_EPSILON = 30.0
 _LEAST_SPREAD = 1e-8
 # Places of a bounded range's losses for each standard deviation of a Gaussian's beside it, and the most in all.
 _ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
+# The most ways that are told apart, of all entries with alternatives together.
+_MOST_WAYS = 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
 # With less noise, samples count as if everybody were in them, which is sound: what they save has too many digits.
@@ -143,8 +148,11 @@ def epsilon_at(charges: Iterable[Charge], delta: float) -> float:
     branching = _branching(entries, basic)
     if branching is None:
         return min(_tight_epsilon(_Losses.of(entries), delta), plain)
+    others = _Losses.of(entries, branched=True)
+    if len(branching.ways) == 1:
+        return min(_tight_epsilon(others.beside(branching.ways[0]), delta - branching.failure), plain)
     most = basic.epsilon if math.isfinite(plain) else 4 * basic.epsilon
-    return min(_branched_epsilon(_Losses.of(entries, branched=True), branching, Cost(most, delta)), plain)
+    return min(_branched_epsilon(others, branching, Cost(most, delta)), plain)
 
 
 def delta_at(charges: Iterable[Charge], epsilon: float) -> float:
@@ -179,10 +187,23 @@ def loss_epsilon(loss: SampledGaussianLoss, delta: float) -> float:
     return min(_tight_epsilon(_Losses.of([entry]), delta), whole)
 
 
-def _branching(entries: Sequence[Charge], basic: Cost) -> AlternativesLoss | None:
-    """The only entry with alternatives, if its ways can be told apart."""
+@dataclass(frozen=True)
+class _Branching:
+    """The ways of all entries with alternatives, one for each entry, and the sum of their failures."""
+
+    ways: tuple[tuple[Alternative, ...], ...]
+    failure: float
+
+
+def _branching(entries: Sequence[Charge], basic: Cost) -> _Branching | None:
+    """The entries with alternatives, if there are any and their ways can be told apart."""
     found = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
-    return found[0] if len(found) == 1 and basic.epsilon <= _PLAIN_EPSILON else None
+    many = math.prod(len(loss.ways) for loss in found) > _MOST_WAYS
+    if not found or many or basic.epsilon > _PLAIN_EPSILON:
+        return None
+    return _Branching(
+        tuple(product(*(loss.ways for loss in found))), math.fsum(loss.failure for loss in found)
+    )
 
 
 @dataclass(frozen=True)
@@ -245,13 +266,15 @@ class _Losses:
             sampled=tuple(sampled.items()),
         )
 
-    def beside(self, way: Alternative) -> _Losses:
-        """These losses and those of one way."""
-        precision = self.precision if way.multiplier is None else self.precision + way.multiplier**-2
-        pure = Counter(dict(self.pure))
-        if way.epsilon is not None:
-            pure[way.epsilon] += 1
-        return replace(self, precision=precision, pure=_few_groups(pure))
+    def beside(self, ways: Iterable[Alternative]) -> _Losses:
+        """These losses and those of one way of each entry."""
+        precision, pure = [self.precision], Counter(dict(self.pure))
+        for way in ways:
+            if way.multiplier is not None:
+                precision.append(way.multiplier**-2)
+            if way.epsilon is not None:
+                pure[way.epsilon] += 1
+        return replace(self, precision=math.fsum(precision), pure=_few_groups(pure))
 
     def spread(self) -> float:
         """The standard deviation of the total loss, first entry aside, from above."""
@@ -304,7 +327,7 @@ def _rest_of(losses: _Losses, delta: float) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost) -> float:
+def _branched_epsilon(others: _Losses, branching: _Branching, basic: Cost) -> float:
     """An epsilon at which failure and the deltas of all ways sum to at most the delta: the least, up to chords."""
     of_ways = [others.beside(way) for way in branching.ways]
     # With approximate entries beside it: delta = infinite + (1 - infinite) (failure + the ways' deltas).
@@ -329,7 +352,7 @@ def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost)
             few, enough = (few, middle) if spent(middle) <= left else (middle, enough)
         if enough == 0:
             return 0.0
-        return step * few + _crossing(np.array([spent(few), spent(enough)]), left, step)
+        return step * few + crossing(np.array([spent(few), spent(enough)]), left, step)
 
 
 def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
@@ -343,19 +366,6 @@ def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> F
         high_share * after[places - (cell + 1)] + (1 - high_share) * after[places - (cell - cells)], axis=1
     )
     return deltas
-
-
-def _crossing(deltas: Floats, most: float, step: float) -> float:
-    """Where deltas at 0, 1, 2, ... steps fall to `most`, along chords; the last is there.
-
-    A delta is convex in e^epsilon, so that the chord which we follow lies above it.
-    """
-    enough = int(np.argmax(deltas <= most))
-    if enough == 0:
-        return 0.0
-    above, below = deltas[enough - 1], deltas[enough]
-    share = (above - most) / (above - below) if below < most < above else 1.0
-    return float(step * (enough - 1) + math.log1p(math.expm1(step) * share))
 
 
 def _high_shares(epsilon: float) -> Floats:
@@ -425,4 +435,4 @@ def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float)
         return start + epsilon  # e^start would not fit
     step = epsilon / _RANGE_CELLS
     deltas = _lattice_deltas(Shifted(rest, start), epsilon, step, _RANGE_CELLS)
-    return start + (epsilon if deltas[-1] > delta else _crossing(deltas, delta, step))
+    return start + (epsilon if deltas[-1] > delta else crossing(deltas, delta, step))

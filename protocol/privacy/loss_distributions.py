@@ -159,3 +159,16 @@ def replaced_profile(loss: SampledGaussianLoss, at: Floats) -> Floats:
     inside = loss.probability * Gaussian(1 / loss.multiplier).get_delta_for_epsilon(np.log1p(grown))
     result: Floats = np.where(at >= 0, inside, -np.expm1(-distance) + np.exp(-distance) * inside)
     return result
+
+
+def crossing(deltas: Floats, most: float, step: float) -> float:
+    """Where deltas at 0, 1, 2, ... steps fall to `most`, along chords; the last is there.
+
+    A delta is convex in e^epsilon, so that the chord which we follow lies above it.
+    """
+    enough = int(np.argmax(deltas <= most))
+    if enough == 0:
+        return 0.0
+    above, below = deltas[enough - 1], deltas[enough]
+    share = (above - most) / (above - below) if below < most < above else 1.0
+    return float(step * (enough - 1) + math.log1p(math.expm1(step) * share))

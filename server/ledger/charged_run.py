@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
 from fedhist.server.steps import method_of, planned_charges, private_instead
+
+_PLANS_TAG = b"fedhist/1/questions/plans\x00"
 
 
 @contextmanager
@@ -34,6 +38,57 @@ def charged(
         yield None
         return
     charges = planned_charges(plan)
+    budget = _checked(ledger, charges)
+    cost = Spending.of(charges).times(trials)
+    try:
+        entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    except BudgetExceeded as refusal:
+        raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
+    with ending(entry):
+        yield entry.record
+
+
+@contextmanager
+def charged_together(
+    ledger: Path | None, plans: Mapping[str, Plan], *, label: str
+) -> Iterator[Callable[[str], Callable[[Charge], None] | None]]:
+    """The journal of each question in one run of this ledger, by name: all of them are reserved, or none.
+
+    Every charge says which question it is for.
+    """
+    if ledger is None:
+        yield lambda name: None
+        return
+    charges = [charge for plan in plans.values() for charge in planned_charges(plan)]
+    budget = _checked(ledger, charges)
+    document = {"kind": "questions", "questions": {name: plan.to_json() for name, plan in plans.items()}}
+    try:
+        entry = budget.begin(
+            digest_of_all(plans).hex(), document, Spending.of(charges), label=label, now=datetime.now(UTC)
+        )
+    except BudgetExceeded as refusal:
+        raise BudgetExceeded(f"{refusal} None of the {len(plans)} questions was run.") from None
+
+    def journal_of(name: str) -> Callable[[Charge], None]:
+        def record(charge: Charge) -> None:
+            entry.record(replace(charge, parameters={**charge.parameters, "question": name}))
+
+        return record
+
+    with ending(entry):
+        yield journal_of
+
+
+def digest_of_all(plans: Mapping[str, Plan]) -> bytes:
+    """What names these plans, in this order."""
+    digest = hashlib.sha256(_PLANS_TAG)
+    for name, plan in plans.items():
+        digest.update(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest() + plan.digest)
+    return digest.digest()
+
+
+def _checked(ledger: Path, charges: Sequence[Charge]) -> BudgetFile:
+    """The ledger, which has to be able to take these charges, but for its limit."""
     for charge in charges:
         if not charge.private:
             raise InvalidInput(
@@ -41,16 +96,10 @@ def charged(
                 allowed="private methods with --ledger",
                 advice=f"{private_instead(charge)}, or leave --ledger out",
             )
-    cost = Spending.of(charges).times(trials)
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
-    try:
-        entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
-    except BudgetExceeded as refusal:
-        raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
-    with ending(entry):
-        yield entry.record
+    return budget
 
 
 @contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from fedhist.protocol.histograms import Histograms, Integers, Population, labels
 from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
-from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.masked_vector import apart, joint_terms, to_total, to_vector, vector_length
+from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -52,6 +54,23 @@ class MaskedRound:
     report: RoundReport = field(repr=False)
 
 
+@dataclass(frozen=True)
+class MaskedQuestion:
+    """What is asked of whom in a masked round.
+
+    Args:
+        request: of a masked plan.
+        population: all users; participant i of P has the users from i n/P to (i+1) n/P.
+        source: for the draws of users and of their noise.
+        observe: called with the events of every stage.
+    """
+
+    request: Request
+    population: Population = field(repr=False)
+    source: Source = field(repr=False)
+    observe: Observer = field(default=ignore, repr=False)
+
+
 def masked_round(
     request: Request,
     population: Population,
@@ -60,44 +79,91 @@ def masked_round(
     cast: Cast | None = None,
     observe: Observer = ignore,
 ) -> MaskedRound:
-    """The round's total through masking sessions.
+    """The round's total through masking sessions, see `MaskedQuestion`.
+
+    `cast` says which participants fall silent at which stage, and which lie; None for nobody.
+    """
+    [ended] = masked_together([MaskedQuestion(request, population, source, observe)], cast=cast)
+    return ended()
+
+
+def masked_together(
+    questions: Sequence[MaskedQuestion], *, cast: Cast | None = None
+) -> list[Callable[[], MaskedRound]]:
+    """One masking session for the same round of several questions about the same users.
+
+    Each question's outcome is a call, which raises RoundFailed for what is wrong with its sum alone. Sums are to the
+    bit those of a session of its own. The sizes and times in its report are of the whole session.
 
     Args:
-        request: of a masked plan.
-        population: all users; participant i of P has the users from i n/P to (i+1) n/P.
-        source: for the draws of users and sessions.
+        questions: in the order of their vectors. The first one's source draws the session's keys.
         cast: which participants fall silent at which stage, and which lie; None for nobody.
-        observe: called with the events of every stage.
     """
-    parts = request.plan.masks.participants
-    envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
-    draws = source.fork("masking", request.round.value)
-    terms = terms_of(envelope)
-    watch = MaskedWatch(observe, envelope, terms, parts)
-    lying = {} if cast is None else cast.lying(request.round, masked=True)
-    vectors = _Vectors(request, population, source=source, show=watch.show, lying=lying)
-    keys = identities(parts, source=draws.fork("identities")) if terms.signed else None
-    with closing(watch):
-        run = run_cohort(
+    lead = questions[0]
+    round_, parts = lead.request.round, lead.request.plan.masks.participants
+    run = new_run_name(source=lead.source.fork("masking", "run"))
+    envelopes = [Envelope(run=run, request=one.request) for one in questions]
+    terms = joint_terms(envelopes)
+    draws = lead.source.fork("masking", round_.value)
+    lying = {} if cast is None else cast.lying(round_, masked=True)
+    asked, offset = list[_Asked](), 0
+    for one, envelope in zip(questions, envelopes, strict=True):
+        watch = MaskedWatch(one.observe, envelope, terms, parts, offset=offset)
+        vectors = _Vectors(one.request, one.population, source=one.source, show=watch.show, lying=lying)
+        asked.append(_Asked(one, vectors, watch, one.source.fork("masking", round_.value)))
+        offset += vector_length(one.request)
+    requests = [one.request for one in questions]
+
+    def noised(number: int, vector: Integers) -> Integers:
+        own = zip(asked, apart(vector, requests), strict=True)
+        return np.concatenate(
+            [with_noise(part, one.question.request, own=one.draws.fork("noise", number)) for one, part in own]
+        )
+
+    def message(stage: str, to: str, device: int, data: bytes) -> None:
+        for one in asked:
+            one.watch.message(stage, to, device, data)
+
+    with ExitStack() as watches:
+        for question in asked:
+            watches.callback(question.watch.close)
+        run_ = run_cohort(
             terms,
             parts,
-            vectors,
+            lambda number: np.concatenate([one.vectors(number) for one in asked]),
             source=draws,
-            noised=lambda number, vector: with_noise(vector, request, own=draws.fork("noise", number)),
-            dropouts=None if cast is None else cast.silent[request.round],
-            identities=keys,
+            noised=noised,
+            dropouts=None if cast is None else cast.silent[round_],
+            identities=identities(parts, source=draws.fork("identities")) if terms.signed else None,
             cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
-            watch=watch.message,
+            watch=message,
         )
-    labels = labels_of(population)
-    known = range(population.domain_size) if labels is None else labels
+    values = apart(run_.values, requests)
+    return [partial(_outcome, one, run_, part) for one, part in zip(asked, values, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question in a masked round, with what its participants have and draw."""
+
+    question: MaskedQuestion
+    vectors: _Vectors
+    watch: MaskedWatch
+    draws: Source = field(repr=False)
+
+
+def _outcome(asked: _Asked, run: MaskedSum, values: Integers) -> MaskedRound:
+    """What became of one question."""
+    request, watch = asked.question.request, asked.watch
+    labels = labels_of(asked.question.population)
+    known = range(asked.question.population.domain_size) if labels is None else labels
     watch.view(known)
-    exact = vectors.sum_of(run.included)
+    exact = asked.vectors.sum_of(run.included)
 
     def read(values: Integers) -> Total:
         return numbered(to_total(values, request, participants=len(run.included)), known)
 
-    total = read(run.values)
+    total = read(values)
     report = watch.report(run, users=total.users)
     # The mean over the participants that sent something: all of these sent their keys.
     sent = round((report.size or 0) / report.stages[MaskingStage.ADVERTISING].answered)

@@ -37,9 +37,19 @@ class MaskedWatch:
         envelope: the request.
         terms: of the masking session.
         participants: P.
+        offset: where the request's values begin in the masked vector.
     """
 
-    def __init__(self, observe: Observer, envelope: Envelope, terms: MaskingTerms, participants: int) -> None:
+    def __init__(
+        self,
+        observe: Observer,
+        envelope: Envelope,
+        terms: MaskingTerms,
+        participants: int,
+        *,
+        offset: int = 0,
+    ) -> None:
+        self._offset = offset
         self._observe, self._envelope, self._terms = observe, envelope, terms
         self._round, self._plan = envelope.request.round.value, plan_name(envelope.request.plan)
         self._began = self._since = perf_counter()
@@ -121,7 +131,7 @@ class MaskedWatch:
                 places=[_place(place, labels if named else None) for place in places.tolist()],
                 data=None,
                 had=had[places].astype(np.float64).tolist(),
-                seen=seen[places].astype(np.float64).tolist(),
+                seen=seen[self._offset + places].astype(np.float64).tolist(),
                 masked=True,
             )
         )

@@ -20,6 +20,7 @@ from fedhist.server.report import name_notes
 from fedhist.server.result_folder import check_target
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
+from fedhist.server.trace_file import Recorder
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import DEFAULT_NODES, ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.engines.cores import worker_notes
@@ -108,18 +109,18 @@ def carry_out(
         on_plan: called with the plan before anything is spent; what it returns observes the run.
     """
     check_asked(asked, masked=settings.get("masking", "none") != "none")
-    _check_items(asked, asked.item_origin)
+    check_items(asked, asked.item_origin)
     folder = target()
     if asked.trace and folder is None:
         raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
     check_target(folder)
     watcher.phase("population")
     loaded = load(asked, asked.seed or 0, follow=watcher)
-    plan = _plan(asked, settings, loaded.population)
+    plan = planned(**plan_fields(asked, settings, loaded.population))
     notes = (*_budget_notes(plan, settings), *worker_notes(loaded.population, asked.workers))
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *notes))
-    _check_ready(asked, loaded, plan)
-    engine = _engine(asked, plan)
+    check_ready(asked, loaded, plan)
+    engine = engine_of(asked, plan)
     observe_too = on_plan(plan)
     written: list[str] = []
     with recorded_run(
@@ -149,10 +150,7 @@ def carry_out(
                 report=asked.report and folder is not None,
             )
         )
-        first = results[0]
-        if first.story is not None:
-            known = {"release": first.release, "events": recorder.events, "labels": loaded.labels}
-            results[0] = first = replace(first, story=partial(first.story, **known))
+        results[0] = first = with_story(results[0], recorder, loaded)
         loaded = replace(loaded, notes=(*loaded.notes, *name_notes(first.release, loaded.labels)))
         document = first.to_json() if asked.trials is None else mean_over_trials(results)
         document["notes"] = list(dict.fromkeys([*loaded.notes, *document["notes"]]))
@@ -176,7 +174,16 @@ def carry_out(
     return Finished(tuple(results), loaded, document, folder, tuple(written))
 
 
-def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
+def with_story(result: Result, recorder: Recorder, loaded: Loaded) -> Result:
+    """The result, whose report knows what happened and the items' names."""
+    if result.story is None:
+        return result
+    known = {"release": result.release, "events": recorder.events, "labels": loaded.labels}
+    return replace(result, story=partial(result.story, **known))
+
+
+def plan_fields(asked: Asked, settings: Mapping[str, Any], population: Population) -> dict[str, Any]:
+    """The fields of a plan over this population."""
     fields = dict(settings)
     participants = fields.get("participants")
     if asked.nodes is not None and participants not in (None, asked.nodes):
@@ -188,7 +195,7 @@ def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> 
         default = min(DEFAULT_NODES, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size
-    return planned(users=population.users, items=items, **fields)
+    return {"users": population.users, "items": items, **fields}
 
 
 def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
@@ -203,10 +210,10 @@ def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
+def check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     """Refuse what can't run, before anything is charged."""
     # Checked again on what was read: a file may have names that its list of contents did not show.
-    _check_items(asked, origin_of(loaded.population))
+    check_items(asked, origin_of(loaded.population))
     check_fits(loaded.population, plan)
     checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
@@ -215,7 +222,7 @@ def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
         check_not_empty(loaded.population)
 
 
-def _check_items(asked: Asked, origin: ItemOrigin) -> None:
+def check_items(asked: Asked, origin: ItemOrigin) -> None:
     """Refuse items that were read off the data where a private release is asked for."""
     domain = "open" if asked.open_domain else "closed"
     if asked.ledger is not None:
@@ -261,11 +268,16 @@ def _trials(
             report=report and number == 0,
         )
         loading = trial.seconds if number == 0 or again else 0.0
-        release = replace(result.release.named(trial.labels), frame_kind=trial.frame_kind)
-        yield replace(result, release=release, seconds={"population": loading} | result.seconds)
+        yield read_from(trial, replace(result, seconds={"population": loading} | result.seconds))
 
 
-def _engine(asked: Asked, plan: Plan) -> Engine:
+def read_from(loaded: Loaded, result: Result) -> Result:
+    """The result, with the names and the kind of frames of what was read."""
+    release = replace(result.release.named(loaded.labels), frame_kind=loaded.frame_kind)
+    return replace(result, release=release)
+
+
+def engine_of(asked: Asked, plan: Plan) -> Engine:
     """The engine with its own settings; under masking its nodes are the plan's participants."""
     own: dict[str, Any] = {
         name: getattr(asked, name) for name in ("dropout", "faulty") if getattr(asked, name)

@@ -321,3 +321,30 @@ def test_a_slack_next_to_nothing_beside_a_discovery_costs_next_to_nothing() -> N
     without = [charge for charge in charges if charge.epsilon > 1e-16]
     assert tight_total(charges).epsilon == pytest.approx(tight_total(without).epsilon, rel=1e-6)
     assert tight_total(charges).epsilon < 0.98 * basic_total(charges).epsilon
+
+
+def test_two_discoveries_cost_the_deltas_of_all_pairs_of_their_ways() -> None:
+    """By another library: one way of each after the other, and both failures."""
+    (charge,) = discovery_charges(Plan(users=1000, domain="open", epsilon=0.5))
+    assert isinstance(charge.loss, AlternativesLoss) and len(charge.loss.ways) > 1
+
+    def lost(number: int) -> Any:
+        assert isinstance(charge.loss, AlternativesLoss)
+        way = charge.loss.ways[number]
+        assert way.multiplier is not None
+        made = pld.from_gaussian_mechanism(way.multiplier, value_discretization_interval=1e-4)
+        if way.epsilon is None:
+            return made
+        flipped = 2 / (1 + math.exp(way.epsilon))
+        return made.compose(pld.from_randomized_response(flipped, 2, value_discretization_interval=1e-4))
+
+    each = [lost(number) for number in range(len(charge.loss.ways))]
+    pairs = [one.compose(other) for one in each for other in each]
+    cost = tight_total([charge, charge])
+    assert cost.epsilon < 0.99 * 2 * charge.epsilon and cost.delta == 2 * charge.delta
+
+    def delta(epsilon: float) -> float:
+        assert isinstance(charge.loss, AlternativesLoss)
+        return 2 * charge.loss.failure + sum(pair.get_delta_for_epsilon(epsilon) for pair in pairs)
+
+    assert delta(cost.epsilon * 1.002) <= cost.delta < delta(cost.epsilon * 0.98)
