@@ -37,6 +37,7 @@ from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
 from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation
+from fedhist.client.files.window_rows import INSIDE
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
@@ -93,7 +94,8 @@ class Tabulation:
         """Take in the next rows.
 
         Args:
-            table: with a column for the user, one for the item and maybe one for the count.
+            table: with a column for the user, one for the item and maybe one for the count; and maybe INSIDE, to leave
+                out rows whose users stay.
             where: names a row of the file that these are from, for errors. Rows of one file have one `where`.
         """
         if not self._places or self._places[-1][1] is not where:
@@ -106,6 +108,11 @@ class Tabulation:
         else:
             self._refuse_missing(table, first_row)
             there, counts = table["item"].is_not_null().to_numpy(), self._counts(table, first_row)
+        if INSIDE in table.columns:
+            there = there & table[INSIDE].fill_null(value=False).to_numpy()
+            if counts is None:
+                # A row that is left out does not count in its user's total.
+                counts = there.astype(np.int32)
         if table.height:
             self._deal(table, there, counts, first_row)
 
@@ -161,6 +168,8 @@ class Tabulation:
                 value=False
             )
             counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
+        if INSIDE in table.columns:
+            there &= users[INSIDE].is_not_null()
         self.left_out += table.height - int(there.sum())
         return users, there.to_numpy(), counts
 
@@ -302,6 +311,12 @@ class Tabulation:
             for done, result in enumerate(threads.map(work, parts), 1):
                 self._tell(name, done, len(parts))
                 yield result
+
+    def place_of_next(self, where: Where) -> Where:
+        """Names a row of the next batch of a file by its index in the batch; `where` by its index in the file."""
+        is_same = bool(self._places) and self._places[-1][1] is where
+        before = self.rows - self._places[-1][0] if is_same else 0
+        return lambda row, role: where(before + row, role)
 
     def _place(self, row: int, role: str) -> str:
         """The words for a row of all that were added."""
