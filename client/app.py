@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedhist.client.answered_windows import check_has_window
 from fedhist.client.device import clear_answer
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
-from fedhist.client.node_config import read_node_config
+from fedhist.client.node_config import NodeSettings, read_node_config
 from fedhist.client.node_log import line_of, outcome_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.client.populations import Label
@@ -33,6 +34,7 @@ from fedhist.protocol.errors import DecodeError, InvalidInput, Refused, Unusable
 from fedhist.protocol.histograms import Integers, Labels, Population, labels_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
@@ -80,7 +82,9 @@ def mount(
             `datasets.Dataset`, a scipy matrix of users by items, a path or a population. Called once for each round,
             after the request was checked and before it is charged: what it raises costs nothing. It must not depend on
             what the server sends. Rows that break a rule are left out and counted in the node's log.
-        columns: of such a table or frame, those of the user, the item and the count, and bins for numbers.
+        columns: of a table or frame, those of the user, the item and the count, and bins for numbers. With a column
+            of the time the node answers plans with a window, and no others; it selects the rows of the window itself,
+            and answers each day once (`Policy.window_runs`). Data without times is no answer to such a plan.
         items: the public list of a closed domain, the same everywhere, or a function of the node's Context that returns
             it, for a `load` that knows it as well. Requests for another list are refused before data is read. Bins are
             such a list themselves, and a population has its own.
@@ -97,15 +101,26 @@ def mount(
     """
     listed = items if callable(items) else None if items is None else tuple(items)
 
-    def users(context: Context) -> Population:
+    def users(context: Context, window: Window | None) -> Population:
+        from fedhist.client.files.data_kinds import is_population
         from fedhist.client.files.node_data import node_users
 
-        return node_users(load(context), columns=columns, items=None if callable(listed) else listed)
+        data, read = load(context), columns
+        if isinstance(data, NodeSettings):
+            data = data.population(window)
+        elif window is not None and not simulated(context):
+            if is_population(data) or columns.time is None:
+                raise Refused(Refusal.NO_WINDOW, local="its users come without times")
+            read = replace(columns, window=window)
+        return node_users(data, columns=read, items=None if callable(listed) else listed)
+
+    def has_times(context: Context) -> bool:
+        return columns.time is not None or "time-column" in context.node_config
 
     def public(context: Context) -> Labels | None:
         return listed(context) if callable(listed) else listed
 
-    node = _Node(users, policy, source, memory, identity, simulated, plugins, public)
+    node = _Node(users, policy, source, memory, identity, simulated, plugins, public, has_times)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))
     for stage in MASKED_STAGES:
@@ -179,7 +194,7 @@ _Memory = MemoryFile | _InContext
 class _Node:
     """What `mount` was given."""
 
-    load: Callable[[Context], Population]
+    load: Callable[[Context, Window | None], Population]
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
@@ -187,6 +202,7 @@ class _Node:
     simulated: Callable[[Context], bool]
     plugins: Callable[[Context], None]
     items: Callable[[Context], Labels | None]
+    has_times: Callable[[Context], bool]
 
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
@@ -220,9 +236,23 @@ class _Node:
         if items is not None and items_digest(items) != envelope.items_digest:
             raise _other_items(envelope, len(items))
 
+    def check_window(self, envelope: Envelope, context: Context) -> None:
+        """Refuse what `check_has_window` does. The users of a virtual node are what the simulation says they are."""
+        if self.simulated(context):
+            return
+        check_has_window(
+            envelope.request.plan.window,
+            times=self.has_times(context),
+            memory=self.memory(context) is not None,
+        )
+
     def population(self, envelope: Envelope, context: Context) -> Population:
-        """The node's users, if its items are those of the request. Reading does not depend on the request."""
-        population = self.load(context)
+        """The node's users, if its items are those of the request.
+
+        Of the request, only the window decides what is read, and a window is answered once.
+        """
+        self.check_window(envelope, context)
+        population = self.load(context, window_in(envelope.request.plan.window))
         if envelope.request.plan.items is None:
             return population
         if envelope.request.plan.items != population.domain_size:
@@ -364,6 +394,7 @@ class _MaskedHandler(_Answering):
             advice = "add an identity-path and a directory-path to its configuration, or identity= to mount"
             raise Refused(Refusal.NO_IDENTITY, local=advice)
         self.node.check_items(envelope, context)
+        self.node.check_window(envelope, context)
         memory.begin(policy, envelope)
         if not signed:
             identity = None
@@ -418,9 +449,12 @@ def _reply_to(
     return Message(content, reply_to=message)
 
 
-def node_population(context: Context) -> Population:
-    """The users in the node's own file or database. The server has no say in what is read."""
-    return read_node_config(context.node_config).population()
+def node_population(context: Context) -> NodeSettings:
+    """The node's own configuration, for `mount` to read the users in its file or database, with or without a window.
+
+    The server has no say in what is read, but for the window of its plan.
+    """
+    return read_node_config(context.node_config)
 
 
 def node_items(context: Context) -> Labels | None:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fedhist.client.answered_windows import check_not_answered
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
@@ -37,8 +38,9 @@ class Policy:
         minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
             add the noise, it decides how much of it is left when those take theirs away.
         noise_from_devices: whether plans that leave the noise to the server are refused.
+        window_runs: for plans with a window, the number of runs that may read the same day.
 
-    The last three can be met under masks only, so a device that sets one of them refuses plans without masking.
+    The three before that can be met under masks only, so a device that sets one of them refuses plans without masking.
     """
 
     max_epsilon: float = math.inf
@@ -48,12 +50,15 @@ class Policy:
     minimum_participants: int | None = None
     minimum_corrupt_share: float = 0.0
     noise_from_devices: bool = False
+    window_runs: int = 1
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
             raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
+        if self.window_runs < 1:
+            raise InvalidPlan(f"a device's runs of a window are {self.window_runs}", allowed="1 or more")
         if self.minimum_masking not in (None, *MASKINGS):
             raise InvalidPlan(
                 f"a device's least masking is {self.minimum_masking!r}",
@@ -105,6 +110,7 @@ class Memory:
         requests: the fingerprint of the request of each run and round that was begun, or charged, or answered.
         answers: the digest of the answer to each, where one may have left the device in the clear.
         charged: those of the requests that were charged.
+        windows: the window of each run that was charged and had one.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
@@ -112,6 +118,7 @@ class Memory:
     requests: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
     charged: frozenset[str] = frozenset()
+    windows: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
@@ -121,6 +128,7 @@ class Memory:
             "requests": dict(self.requests),
             "answers": dict(self.answers),
             "charged": sorted(self.charged),
+            "windows": dict(self.windows),
         }
         return json.dumps({**document, "digest": _digest(document)})
 
@@ -140,6 +148,8 @@ class Memory:
                 answers=dict(document.get("answers", dict.fromkeys(document["requests"], ""))),
                 # An older version charged every request when it was asked.
                 charged=frozenset(document.get("charged", document["requests"])),
+                # An older version knew no windows.
+                windows=dict(document.get("windows", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -193,7 +203,9 @@ def charge(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         return memory
     _check_limits(policy, memory, envelope)
     now, _ = _costs(memory, envelope)
-    return replace(memory, spent=memory.spent + now, charged=memory.charged | {key})
+    window = envelope.request.plan.window
+    windows = memory.windows if window is None else {**memory.windows, envelope.run: window}
+    return replace(memory, spent=memory.spent + now, charged=memory.charged | {key}, windows=windows)
 
 
 def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
@@ -236,9 +248,14 @@ def _noted(memory: Memory, envelope: Envelope) -> Memory:
 
 
 def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
-    """Refuse a round that would not fit together with the rest of its plan, unless it is charged already."""
+    """Refuse a round that would not fit together with the rest of its plan, or whose window other runs have read.
+
+    One that is charged already is not.
+    """
     if request_key(envelope) in memory.charged:
         return
+    window = envelope.request.plan.window
+    check_not_answered(memory.windows, envelope.run, window, most=policy.window_runs)
     now, later = _costs(memory, envelope)
     if not (memory.spent + now + later).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
         due, spent = now + later, memory.spent

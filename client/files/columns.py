@@ -72,7 +72,7 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The same without what they are for."""
+        """These names alone."""
         return tuple(self.roles.values())
 
     def name_of(self, role: str) -> str:

@@ -90,8 +90,8 @@ class _Reading:
                 f"the query gives {len(found)} columns, and not one for each of {', '.join(columns.names[:2])}"
                 + ("" if columns.count is None else f" and {columns.count}")
                 + (f" and {columns.time}" if "time" in columns.roles else ""),
-                allowed="one column of the users, one of the items, at most one of the counts and, for a window, one of "
-                "the times, among others",
+                allowed="one column of the users, one of the items, at most one of the counts and, for a window, one "
+                "of the times, among others",
                 advice="give their names in the query with user-column, item-column, count-column and time-column",
             )
         self._places = {role: found.index(name) for name, role in names.items()}

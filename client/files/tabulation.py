@@ -109,6 +109,8 @@ class Tabulation:
             self._refuse_missing(table, first_row)
             there, counts = table["item"].is_not_null().to_numpy(), self._counts(table, first_row)
         if INSIDE in table.columns:
+            # Whatever the window: whether files go together must not tell which of them has rows in it.
+            self._items.expect(table["item"].dtype, lambda: self._place(first_row, "item"))
             there = there & table[INSIDE].fill_null(value=False).to_numpy()
             if counts is None:
                 # A row that is left out does not count in its user's total.
@@ -350,10 +352,7 @@ class _Keys:
         if len(column) == 0:
             return np.empty(0, dtype=np.uint64)
         kind = column.dtype
-        wide = "128" in str(kind) or kind == pl.UInt64
-        self._refuse_others(
-            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text", place
-        )
+        self.expect(kind, place)
         if isinstance(kind, pl.Categorical | pl.Enum):
             column = column.to_physical()
         if not column.dtype.is_integer() or "128" in str(kind):
@@ -363,7 +362,12 @@ class _Keys:
         keys: Words = values.view(np.uint64) * self._factor
         return keys
 
-    def _refuse_others(self, kind: str, place: Callable[[], str]) -> None:
+    def expect(self, dtype: pl.DataType, place: Callable[[], str]) -> None:
+        """Refuse a column of another kind than those before."""
+        import polars as pl
+
+        wide = "128" in str(dtype) or dtype == pl.UInt64
+        kind = f"integers of type {dtype}" if wide else "integers" if dtype.is_integer() else "text"
         self._kind = self._kind or kind
         if kind != self._kind:
             raise InvalidPopulation(

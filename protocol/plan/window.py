@@ -41,7 +41,7 @@ class Window:
                 f"the window ends on {self.last}, before it begins on {self.first}",
                 allowed="a last day that is not before the first",
             )
-        if not (_FIRST_YEAR <= self.first.year and self.last.year <= _LAST_YEAR):
+        if self.first.year < _FIRST_YEAR or self.last.year > _LAST_YEAR:
             raise InvalidPlan("a window of other years", allowed=f"years from {_FIRST_YEAR} to {_LAST_YEAR}")
 
     @classmethod

@@ -99,7 +99,7 @@ def test_columns_of_dates_before_1970_are_read_as_they_are() -> None:
 
 
 def test_whole_numbers_are_not_guessed_at() -> None:
-    with pytest.raises(InvalidPopulation, match="column when has the type Int64.*not guessed"):
+    with pytest.raises(InvalidPopulation, match=r"column when has the type Int64.*not guessed"):
         read_frame(frame([1763424000]), columns=WINDOWED)
 
 
@@ -201,7 +201,9 @@ def test_the_line_of_a_bad_value_is_named_in_any_batch(tmp_path: Path) -> None:
     with pytest.raises(InvalidPopulation, match=f"the time in line {rows + 1:,}, column 'when'"):
         read_population(tmp_path / "visits.csv", columns=WINDOWED, memory="256MiB")
     with pytest.raises(InvalidPopulation, match=f"the item in line {rows + 1:,}, column 'number'"):
-        read_population(tmp_path / "visits.csv", columns=Columns(item="number", bins=(0, 10)), memory="256MiB")
+        read_population(
+            tmp_path / "visits.csv", columns=Columns(item="number", bins=(0, 10)), memory="256MiB"
+        )
 
 
 def test_rows_outside_do_not_count_in_a_users_total() -> None:
