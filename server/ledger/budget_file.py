@@ -24,6 +24,7 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -34,6 +35,13 @@ from fedhist.server.ledger.ledger_database import (
     damaged,
     transaction,
     upgrade,
+)
+from fedhist.server.ledger.window_limit import (
+    by_window,
+    check_window_limit,
+    read_by,
+    read_window_limit,
+    write_window_limit,
 )
 
 RunStatus = Literal["open", "released", "failed", "closed"]
@@ -185,21 +193,31 @@ class BudgetFile:
         with transaction(self.path, write=False) as database:
             return _read_limit(database)
 
-    def set_limit(self, limit: Limit, *, replace: bool = False) -> None:
+    @property
+    def window_limit(self) -> Limit | None:
+        """The limit for one user in one window, see `window_limit`; None when none was set."""
+        with transaction(self.path, write=False) as database:
+            return read_window_limit(database)
+
+    def set_limit(self, limit: Limit, *, replace: bool = False, per_window: bool = False) -> None:
         """Fix what all runs together may spend. Below what is spent already, no further run begins.
 
         Args:
             limit: to reach it exactly is not to pass it.
             replace: needed to change a limit. Raising one weakens a promise made to the users.
+            per_window: the limit is for one user in one window, beside the one for all runs.
         """
         with transaction(self.path) as database:
-            earlier = _read_limit(database)
+            earlier = read_window_limit(database) if per_window else _read_limit(database)
             if earlier is not None and earlier != limit and not replace:
                 raise InvalidPlan(
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
                     advice="add --replace if the change is meant",
                 )
+            if per_window:
+                write_window_limit(database, limit)
+                return
             database.execute(
                 "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
                 (float(limit.epsilon), float(limit.delta)),
@@ -227,6 +245,7 @@ class BudgetFile:
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
+            check_window_limit(read_window_limit(database), _read_runs(database), plan, cost)
             self._check_limit(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "
@@ -294,6 +313,18 @@ class BudgetFile:
         """How many runs of this cost would still be admitted, one after another; None without a limit."""
         limit = self.limit
         return None if limit is None else limit.runs_left(self.counted(), cost)
+
+    def by_window(self) -> dict[Window | None, Spending]:
+        """What is counted for one user in each window; under None if no run had one."""
+        return by_window(self.runs(), self.window_limit)
+
+    def rooms(self, plan: Mapping[str, Any]) -> list[tuple[Limit, Spending]]:
+        """The limits that a run of this plan has to keep, each with what is counted under it."""
+        limits = [] if self.limit is None else [(self.limit, self.counted())]
+        per_window = self.window_limit
+        if per_window is None:
+            return limits
+        return limits + [(per_window, spent) for spent in read_by(self.runs(), per_window, plan).values()]
 
     def _repr_html_(self) -> str:
         """The ledger in a notebook: what is spent and left, then one row a run."""
