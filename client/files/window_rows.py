@@ -48,8 +48,7 @@ def with_inside(
             allowed=_ALLOWED,
             advice="correct or remove the row",
         )
-    start, end = int(window.start.timestamp()), int(window.end.timestamp())
-    inside = (seconds >= start) & (seconds < end)
+    inside = (seconds >= window.start) & (seconds < window.end)
     return table.drop("time").with_columns(pl.Series(INSIDE, inside, dtype=pl.Boolean))
 
 

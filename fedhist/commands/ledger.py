@@ -172,12 +172,14 @@ def _row(run: RunRecord) -> dict[str, Any]:
 
 
 def _window_document(budget: BudgetFile) -> dict[str, Any]:
+    from fedhist.server.ledger.window_limit import by_window
+
     limit = budget.window_limit
     return {
         "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},
         "windows": {
             "none" if window is None else window.text: spent.cost.to_json()
-            for window, spent in budget.by_window().items()
+            for window, spent in by_window(budget.runs(), limit).items()
         },
     }
 
@@ -185,9 +187,10 @@ def _window_document(budget: BudgetFile) -> dict[str, Any]:
 def _print_windows(console: Console, budget: BudgetFile) -> None:
     """What is spent on one user in one window, where there are windows or a limit for one."""
     from fedhist.commands.summary import epsilon_text
-    from fedhist.server.ledger.window_limit import window_claimed
+    from fedhist.server.ledger.window_limit import by_window, window_claimed
 
-    limit, counted = budget.window_limit, budget.by_window()
+    limit = budget.window_limit
+    counted = by_window(budget.runs(), limit)
     if limit is None and None in counted:
         return
     window, most = max(counted.items(), key=lambda entry: (entry[1].epsilon, entry[1].delta))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 
 from fedhist.protocol.errors import InvalidPlan
 
@@ -79,14 +79,14 @@ class Window:
         return self.text
 
     @property
-    def start(self) -> datetime:
-        """Its first moment."""
-        return datetime.combine(self.first, time(), tzinfo=UTC)
+    def start(self) -> int:
+        """Its first second, in seconds since 1970."""
+        return _seconds(self.first)
 
     @property
-    def end(self) -> datetime:
-        """The first moment after it."""
-        return datetime.combine(self.last + _DAY, time(), tzinfo=UTC)
+    def end(self) -> int:
+        """The first second after it."""
+        return _seconds(self.last + _DAY)
 
     def overlaps(self, other: Window) -> bool:
         """Whether they share a day. Windows that share none are disjoint."""
@@ -96,6 +96,10 @@ class Window:
 def window_in(text: str | None) -> Window | None:
     """The window that a plan names, None for one that reads everything."""
     return None if text is None else Window.parse(text)
+
+
+def _seconds(day: date) -> int:
+    return (day.toordinal() - date(1970, 1, 1).toordinal()) * 86_400
 
 
 def _year(year: int) -> tuple[date, date]:

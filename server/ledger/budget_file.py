@@ -24,7 +24,6 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -36,13 +35,7 @@ from fedhist.server.ledger.ledger_database import (
     transaction,
     upgrade,
 )
-from fedhist.server.ledger.window_limit import (
-    by_window,
-    check_window_limit,
-    read_by,
-    read_window_limit,
-    write_window_limit,
-)
+from fedhist.server.ledger.window_limit import check_window_limit, read_window_limit, write_window_limit
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
@@ -313,18 +306,6 @@ class BudgetFile:
         """How many runs of this cost would still be admitted, one after another; None without a limit."""
         limit = self.limit
         return None if limit is None else limit.runs_left(self.counted(), cost)
-
-    def by_window(self) -> dict[Window | None, Spending]:
-        """What is counted for one user in each window; under None if no run had one."""
-        return by_window(self.runs(), self.window_limit)
-
-    def rooms(self, plan: Mapping[str, Any]) -> list[tuple[Limit, Spending]]:
-        """The limits that a run of this plan has to keep, each with what is counted under it."""
-        limits = [] if self.limit is None else [(self.limit, self.counted())]
-        per_window = self.window_limit
-        if per_window is None:
-            return limits
-        return limits + [(per_window, spent) for spent in read_by(self.runs(), per_window, plan).values()]
 
     def _repr_html_(self) -> str:
         """The ledger in a notebook: what is spent and left, then one row a run."""

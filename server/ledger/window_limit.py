@@ -6,11 +6,10 @@ has: the rows are there or not (add-remove), or are others (replace). Then the r
 share a day with C, and those without a window, which read everything.
 
 *Disjoint windows compose in parallel.* Let D and D' differ in one user's rows within C. A run whose window W shares no
-day with C reads the same rows of every user in both, and the same number of users, since those without a row in W stay
-as empty ones. So its result has the same distribution under both, given all results before. A run whose window does
-share a day with C reads, under both, data that differ in at most what one user has: by its charge it is private for
-these neighbours. With add-remove, a user without rows in W is an empty one and counts as absent: a sum over users is
-the same with an empty user and without.
+day with C reads the same rows under both, so its result has the same distribution, given all results before. The number
+of users is public, as in every run: a user without rows in W takes part as an empty one, also who has no other rows.
+A run whose window does share a day with C reads data that differ in what one user has, from all of it to nothing or to
+anything else: by its charge it is private for these neighbours.
 
 *Runs that are chosen in view of results.* Fix C. Let the histories H be the results of all runs, in the order of their
 draws, and S a set of histories in which C is a window of the ledger. Going through a history, a draw of a run that
@@ -40,7 +39,7 @@ from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 
 if TYPE_CHECKING:
-    from fedhist.server.ledger.budget_file import RunRecord
+    from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
 SCHEMA = """CREATE TABLE IF NOT EXISTS window_budget (
         only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -91,6 +90,15 @@ def read_by(
         for window, spent in counted.items()
         if window is None or asked is None or window.overlaps(asked)
     }
+
+
+def rooms(budget: BudgetFile, plan: Mapping[str, Any]) -> list[tuple[Limit, Spending]]:
+    """The limits that a run of this plan has to keep, each with what is counted under it."""
+    limit, per_window = budget.limit, budget.window_limit
+    ever = [] if limit is None else [(limit, budget.counted())]
+    if per_window is None:
+        return ever
+    return ever + [(per_window, spent) for spent in read_by(budget.runs(), per_window, plan).values()]
 
 
 def check_window_limit(

@@ -22,6 +22,7 @@ from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.plan.window import Window
 
 WEEK = Window.parse("2026-W47")
+START, END = (dt.datetime.fromtimestamp(second, dt.UTC) for second in (WEEK.start, WEEK.end))
 WINDOWED = Columns(time="when", window=WEEK)
 INSIDE = (
     "2026-11-16", "2026-11-22", "2026-11-16T00:00", "2026-11-22 23:59:59.999999999", "2026-11-22T23:59:59Z",
@@ -78,10 +79,10 @@ def test_a_node_leaves_such_a_row_out_counts_it_and_keeps_its_user(text: str) ->
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
 def test_columns_of_times_are_read_to_the_moment(unit: Any, zone: str | None) -> None:
     moments = [
-        WEEK.start,
-        WEEK.start - dt.timedelta(milliseconds=1),
-        WEEK.end,
-        WEEK.end - dt.timedelta(milliseconds=1),
+        START,
+        START - dt.timedelta(milliseconds=1),
+        END,
+        END - dt.timedelta(milliseconds=1),
     ]
     times = pl.Series(moments, dtype=pl.Datetime(unit, "UTC"))
     times = times.dt.replace_time_zone(None) if zone is None else times.dt.convert_time_zone(zone)
@@ -107,8 +108,8 @@ def test_whole_numbers_are_not_guessed_at() -> None:
 def test_text_and_python_agree_about_what_is_inside(moment: dt.datetime, minutes: int) -> None:
     zoned = moment.replace(tzinfo=dt.timezone(dt.timedelta(minutes=minutes)))
     assert counted(frame([zoned.isoformat(), f"{moment}"])) == [
-        WEEK.start <= zoned < WEEK.end,
-        WEEK.start <= moment.replace(tzinfo=dt.UTC) < WEEK.end,
+        START <= zoned < END,
+        START <= moment.replace(tzinfo=dt.UTC) < END,
     ]
 
 
@@ -154,7 +155,7 @@ def test_a_windowed_run_releases_what_one_over_the_filtered_data_does(
 ) -> None:
     table = visits()
     cut = table.filter(
-        pl.col("when").is_between(WEEK.start.replace(tzinfo=None), WEEK.end.replace(tzinfo=None), "left")
+        pl.col("when").is_between(START.replace(tzinfo=None), END.replace(tzinfo=None), "left")
     )
     assert 80 < cut.height < table.height
     listed: dict[str, Any] = (

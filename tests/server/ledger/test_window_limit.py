@@ -46,7 +46,9 @@ def ended(ledger: BudgetFile, window: str | None, charge: Charge = PURE) -> None
 
 
 def shown(ledger: BudgetFile) -> dict[str, float]:
-    return {str(window): spent.epsilon for window, spent in ledger.by_window().items()}
+    return {
+        str(window): spent.epsilon for window, spent in by_window(ledger.runs(), ledger.window_limit).items()
+    }
 
 
 def test_disjoint_windows_are_each_by_themselves_and_all_of_them_ever(ledger: BudgetFile) -> None:
@@ -145,7 +147,9 @@ def test_many_runs_of_a_window_cost_less_than_their_sum(ledger: BudgetFile) -> N
     ledger.set_limit(Limit(5.0, 1e-5), per_window=True)
     for _ in range(10):
         ended(ledger, "2026-W47", gaussian)
-    assert ledger.by_window()[Window.parse("2026-W47")].epsilon == pytest.approx(10.0)
+    assert by_window(ledger.runs(), ledger.window_limit)[Window.parse("2026-W47")].epsilon == pytest.approx(
+        10.0
+    )
 
 
 def test_of_many_that_ask_at_once_for_the_last_of_a_window_one_gets_it(ledger: BudgetFile) -> None:
@@ -163,7 +167,7 @@ def test_of_many_that_ask_at_once_for_the_last_of_a_window_one_gets_it(ledger: B
     assert len(won) == len(ledger.runs())
     got = [Window.parse(window) for window in won]
     assert not any(one.overlaps(other) for place, one in enumerate(got) for other in got[:place])
-    assert all(spent.epsilon == 1.0 for spent in ledger.by_window().values())
+    assert all(spent.epsilon == 1.0 for spent in by_window(ledger.runs(), ledger.window_limit).values())
 
 
 @settings(max_examples=40, deadline=None)
