@@ -30,7 +30,8 @@ def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
     limits, left = rooms(budget, plan.to_json()), budget.left()
     if not limits:
         return "There is no limit."
-    words = "" if left is None else f"Left: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}. "
+    ever = "" if budget.window_limit is None else " for one user, ever"
+    words = "" if left is None else f"Left{ever}: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}. "
     epsilon = _largest(plan, limits, trials)
     if epsilon is None:
         return f"{words}Nothing of this kind fits."
