@@ -11,6 +11,7 @@ frame, a matrix, a path or a population.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.freed_memory import spare_loaded_modules
+from fedhist.client.node_config import NodeSettings
 from fedhist.client.node_setup import (
     Load,
     node_identity,
@@ -31,10 +33,12 @@ from fedhist.client.node_setup import (
 from fedhist.client.policy import Policy
 from fedhist.client.populations import Label
 from fedhist.client.round_handlers import MaskedHandler, Node, PlainHandler
+from fedhist.protocol.errors import Refused
 from fedhist.protocol.histograms import Labels, Population
+from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import MASKED_STAGES
+from fedhist.protocol.wire.envelope import MASKED_STAGES, Refusal
 
 if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
@@ -73,7 +77,9 @@ def mount(
             `datasets.Dataset`, a scipy matrix of users by items, a path or a population. Called once for each round,
             after the request was checked and before it is charged: what it raises costs nothing. It must not depend on
             what the server sends. Rows that break a rule are left out and counted in the node's log.
-        columns: of such a table or frame, those of the user, the item and the count, and bins for numbers.
+        columns: of a table or frame, those of the user, the item and the count, and bins for numbers. With a column
+            of the time the node answers plans with a window, and no others; it selects the rows of the window itself,
+            and answers each day once (`Policy.window_runs`). Data without times is no answer to such a plan.
         items: the public list of a closed domain, the same everywhere, or a function of the node's Context that returns
             it, for a `load` that knows it as well. Requests for another list are refused before data is read. Bins are
             such a list themselves, and a population has its own.
@@ -91,15 +97,26 @@ def mount(
     spare_loaded_modules()
     listed = items if callable(items) else None if items is None else tuple(items)
 
-    def users(context: Context) -> Population:
+    def users(context: Context, window: Window | None) -> Population:
+        from fedhist.client.files.data_kinds import is_population
         from fedhist.client.files.node_data import node_users
 
-        return node_users(load(context), columns=columns, items=None if callable(listed) else listed)
+        data, read = load(context), columns
+        if isinstance(data, NodeSettings):
+            data = data.population(window)
+        elif window is not None and not simulated(context):
+            if is_population(data) or columns.time is None:
+                raise Refused(Refusal.NO_WINDOW, local="its users come without times")
+            read = replace(columns, window=window)
+        return node_users(data, columns=read, items=None if callable(listed) else listed)
+
+    def has_times(context: Context) -> bool:
+        return columns.time is not None or "time-column" in context.node_config
 
     def public(context: Context) -> Labels | None:
         return listed(context) if callable(listed) else listed
 
-    node = Node(users, policy, source, memory, identity, simulated, plugins, public)
+    node = Node(users, policy, source, memory, identity, simulated, plugins, public, has_times)
     for round_ in Round:
         app.query(round_.value)(PlainHandler(node, round_))
     for stage in MASKED_STAGES:

@@ -8,7 +8,7 @@ docs/deployment.md has the same table; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.masking_terms import MASKINGS
+from fedhist.protocol.plan.window import Window
 
 if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
@@ -78,6 +79,11 @@ FILE_KEYS = (
         "how many observations a row stands for; left out: `count`, or one a row without it",
     ),
     Key(
+        "time-column",
+        Kind.TEXT,
+        "when a row was; the node then answers plans with a window only, each day once; needs a `memory-path`",
+    ),
+    Key(
         "separator",
         Kind.TEXT,
         "what stands between the fields of a text file; left out: a comma, a tab in .tsv files",
@@ -119,6 +125,7 @@ POLICY_KEYS = (
         "the least share of participants that a plan expects to be corrupt",
     ),
     Key("noise-from-devices", Kind.SWITCH, "refuse plans that leave the noise to the server"),
+    Key("window-runs", Kind.WHOLE, "the number of runs that may read the same day; left out: 1"),
 )
 KEYS = FILE_KEYS + POLICY_KEYS
 """All keys that are ours."""
@@ -137,6 +144,7 @@ class NodeSettings:
     user_column: str = USUAL_COLUMNS.user
     item_column: str = USUAL_COLUMNS.item
     count_column: str | None = None
+    time_column: str | None = None
     separator: str | None = None
     bins: Collection[float] | None = None
     normalise: str | None = None
@@ -170,11 +178,21 @@ class NodeSettings:
 
     @property
     def columns(self) -> Columns:
-        """The columns that hold the user, the item and the count, and the bins."""
-        return Columns(self.user_column, self.item_column, self.count_column, self.separator, self.bins)
+        """The columns that hold the user, the item, the count and the time, and the bins."""
+        return Columns(
+            self.user_column,
+            self.item_column,
+            self.count_column,
+            self.separator,
+            self.bins,
+            time=self.time_column,
+        )
 
-    def population(self) -> Population:
-        """The users in the node's file or database; over a closed domain, over the list in `items-path` or the bins."""
+    def population(self, window: Window | None = None) -> Population:
+        """The users in the node's file or database, with their rows of a window if there is one.
+
+        Over a closed domain, over the list in `items-path` or the bins.
+        """
         data: Path | Database | None = self.data_path
         if self.db_url is not None and self.query is not None:
             data = Database(self.db_url, self.query)
@@ -186,7 +204,7 @@ class NodeSettings:
 
         return node_users(
             data,
-            columns=self.columns,
+            columns=replace(self.columns, window=window),
             items=None if self.items_path is None else read_items(self.items_path),
             rename=None if self.normalise is None else NORMALISATIONS[self.normalise],
             memory=self.memory,

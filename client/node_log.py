@@ -35,6 +35,7 @@ _DECIDING_FILES = {
     Refusal.OVER_BUDGET: "memory-path",
     Refusal.SECOND_REQUEST: "memory-path",
     Refusal.OTHER_PLAN: "memory-path",
+    Refusal.ANSWERED_WINDOW: "memory-path",
 }
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 
-from fedhist.client.node_config import read_node_config
+from fedhist.client.node_config import NodeSettings, read_node_config
 from fedhist.client.policy import Policy
-from fedhist.protocol.histograms import Labels, Population
+from fedhist.protocol.histograms import Labels
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plugins.loading import load_file_once
 
@@ -21,9 +21,12 @@ Load = Callable[[Context], Any]
 """Returns a node's users, as whatever `fedhist.histogram` takes for data."""
 
 
-def node_population(context: Context) -> Population:
-    """The users in the node's own file or database. The server has no say in what is read."""
-    return read_node_config(context.node_config).population()
+def node_population(context: Context) -> NodeSettings:
+    """The node's own configuration, for `mount` to read the users in its file or database, with or without a window.
+
+    The server has no say in what is read, but for the window of its plan.
+    """
+    return read_node_config(context.node_config)
 
 
 def node_items(context: Context) -> Labels | None:

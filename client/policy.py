@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from fedhist.client.answered_windows import check_not_answered
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
@@ -40,8 +41,9 @@ class Policy:
         minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
             add the noise, it decides how much of it is left when those take theirs away.
         noise_from_devices: whether plans that leave the noise to the server are refused.
+        window_runs: for plans with a window, the number of runs that may read the same day.
 
-    The last three can be met under masks only, so a device that sets one of them refuses plans without masking.
+    The three before that can be met under masks only, so a device that sets one of them refuses plans without masking.
     """
 
     max_epsilon: float = math.inf
@@ -51,12 +53,15 @@ class Policy:
     minimum_participants: int | None = None
     minimum_corrupt_share: float = 0.0
     noise_from_devices: bool = False
+    window_runs: int = 1
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
             raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
+        if self.window_runs < 1:
+            raise InvalidPlan(f"a device's runs of a window are {self.window_runs}", allowed="1 or more")
         if self.minimum_masking not in (None, *MASKINGS):
             raise InvalidPlan(
                 f"a device's least masking is {self.minimum_masking!r}",
@@ -121,6 +126,7 @@ class Memory:
         answers: the digest of the answer to each, where one may have left the device in the clear.
         charged: those of the requests that were charged.
         prepaid: rounds that were charged before they are asked for, with an earlier one of their run.
+        windows: the window of each run that was charged and had one.
     """
 
     spent: Spending = field(default_factory=Spending)
@@ -129,6 +135,7 @@ class Memory:
     answers: Mapping[str, str] = field(default_factory=dict)
     charged: frozenset[str] = frozenset()
     prepaid: frozenset[str] = frozenset()
+    windows: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
@@ -139,6 +146,7 @@ class Memory:
             "answers": dict(self.answers),
             "charged": sorted(self.charged),
             "prepaid": sorted(self.prepaid),
+            "windows": dict(self.windows),
         }
         return json.dumps({**document, "digest": _digest(document)})
 
@@ -158,6 +166,8 @@ class Memory:
                 # An older version charged every request when it was asked.
                 charged=frozenset(document.get("charged", document["requests"])),
                 prepaid=frozenset(document.get("prepaid", ())),
+                # An older version knew no windows.
+                windows=dict(document.get("windows", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -214,11 +224,13 @@ def charge(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         return memory
     _check_limits(policy, memory, envelope)
     now, later = _costs(memory, envelope)
-    charged = memory.charged | {key}
+    window = envelope.request.plan.window
+    windows = memory.windows if window is None else {**memory.windows, envelope.run: window}
+    known = replace(memory, charged=memory.charged | {key}, windows=windows)
     if policy.has_room(memory.spent + now + later) or later == Spending():
-        return replace(memory, spent=memory.spent + now, charged=charged)
+        return replace(known, spent=memory.spent + now)
     ahead = {_round_key(envelope.run, due) for due in _rounds_from(envelope.request.round)} - {key}
-    return replace(memory, spent=memory.spent + now + later, charged=charged, prepaid=memory.prepaid | ahead)
+    return replace(known, spent=memory.spent + now + later, prepaid=memory.prepaid | ahead)
 
 
 def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
@@ -261,9 +273,14 @@ def _noted(memory: Memory, envelope: Envelope) -> Memory:
 
 
 def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
-    """Refuse a round that would not fit together with the rest of its plan, unless it is charged already."""
+    """Refuse a round that would not fit together with the rest of its plan, or whose window other runs have read.
+
+    One that is charged already is not.
+    """
     if request_key(envelope) in memory.charged:
         return
+    window = envelope.request.plan.window
+    check_not_answered(memory.windows, envelope.run, window, most=policy.window_runs)
     now, later = _costs(memory, envelope)
     spent, due = memory.spent, now + later
     if due == Spending() or policy.has_room(spent + due):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 
+from fedhist.client.answered_windows import check_has_window
 from fedhist.client.context_memory import ContextMemory
 from fedhist.client.device import clear_answer
 from fedhist.client.memory_file import MemoryFile
@@ -20,6 +21,7 @@ from fedhist.display.log_lines import TIMED, log_shown
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Labels, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import (
@@ -42,7 +44,7 @@ NodeMemory = MemoryFile | ContextMemory
 class Node:
     """What `mount` was given."""
 
-    load: Callable[[Context], Population]
+    load: Callable[[Context, Window | None], Population]
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
@@ -50,6 +52,7 @@ class Node:
     simulated: Callable[[Context], bool]
     plugins: Callable[[Context], None]
     items: Callable[[Context], Labels | None]
+    has_times: Callable[[Context], bool]
 
     def memory_of(self, context: Context) -> NodeMemory:
         """Where this node remembers."""
@@ -83,14 +86,29 @@ class Node:
         if items is not None and items_digest(items) != envelope.items_digest:
             raise _other_items(envelope, len(items))
 
+    def check_window(self, envelope: Envelope, context: Context) -> None:
+        """Refuse what `check_has_window` does. The users of a virtual node are what the simulation says they are."""
+        if self.simulated(context):
+            return
+        check_has_window(
+            envelope.request.plan.window,
+            times=self.has_times(context),
+            memory=self.memory(context) is not None,
+        )
+
     def population(self, envelope: Envelope, context: Context) -> Population:
-        """The node's users, if its items are those of the request. Reading does not depend on the request."""
-        population, closed = self.load(context), envelope.request.plan.items is not None
+        """The node's users, if its items are those of the request.
+
+        Of the request, only the window decides what is read, and a window is answered once.
+        """
+        self.check_window(envelope, context)
+        plan = envelope.request.plan
+        population, closed = self.load(context, window_in(plan.window)), plan.items is not None
         # An answer over items that were read off the data would show that a guess at them was right, and of the most
         # frequent ones, over an open domain too, what one user has decides which of the others' items count.
         if origin_of(population).tells("closed" if closed else "open"):
             raise _other_items(envelope, population.domain_size, from_data=True)
-        if closed and envelope.request.plan.items != population.domain_size:
+        if closed and plan.items != population.domain_size:
             raise _other_items(envelope, population.domain_size)
         # Two nodes that number the items each in their own way would add apples to pears.
         labels = labels_of(population) if closed else None
@@ -212,6 +230,7 @@ class MaskedHandler(_Answering):
             advice = "add an identity-path and a directory-path to its configuration, or identity= to mount"
             raise Refused(Refusal.NO_IDENTITY, local=advice)
         self.node.check_items(envelope, context)
+        self.node.check_window(envelope, context)
         memory.begin(policy, envelope)
         return identity if signed else None, policy.fewest
 

@@ -24,6 +24,7 @@ from fedhist.client.app import (
     node_policy,
     node_population,
 )
+from fedhist.client.node_config import NodeSettings
 from fedhist.client.virtual_nodes import is_virtual
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -31,8 +32,8 @@ from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 
-def users(context: Context) -> Population:
-    """The node's users."""
+def users(context: Context) -> Population | NodeSettings:
+    """The node's users, or where they are."""
     return virtual_users(context) if is_virtual(context) else node_population(context)
 
 

@@ -35,8 +35,17 @@ RESTS = {"upper_limits", "rescale"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
     "run_options:run": {"users", "items", "participants"},
-    "planning_options:plan": {"users", "items", "epsilon", "minimum_cohort", "debias", *RESTS, *MASKS},
-    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants"},
+    "planning_options:plan": {
+        "users",
+        "items",
+        "epsilon",
+        "minimum_cohort",
+        "debias",
+        "window",
+        *RESTS,
+        *MASKS,
+    },
+    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", "window"},
 }
 
 
@@ -51,7 +60,8 @@ def row_of(field: Field) -> str:
 def test_a_plan_has_the_declared_fields_and_writes_them_as_json() -> None:
     names = list(FIELDS)
     assert [field.name for field in fields(Plan) if field.init] == names
-    assert list(Plan(users=10, items=3).to_json()) == ["version", *names]
+    assert list(Plan(users=10, items=3, window="2026-W47").to_json()) == ["version", *names]
+    assert list(Plan(users=10, items=3).to_json()) == ["version", *names[:-1]]
     assert set(re.findall(r"^        (\w+): ", Plan.__doc__ or "", re.MULTILINE)) == set(names)
 
 

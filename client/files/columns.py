@@ -1,4 +1,4 @@
-"""Which columns of a table hold the user, the item and the count, and how the values of items are binned."""
+"""Which columns of a table hold the user, the item, the count and the time, and which of their values are counted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.intervals import checked_edges
+from fedhist.protocol.plan.window import Window
 
 ROLES = ("user", "item", "count")
 
@@ -26,6 +27,9 @@ class Columns:
         bins: rising edges. Each value of the item column, a number, becomes the bin from one edge up to but without
             the next. The bins are the items, empty ones too. Values outside all edges are left out, as in
             `numpy.histogram`; with -inf or inf as an end edge there are none on that side.
+        time: the name of the column that says when; read with a window only.
+        window: rows of other times are left out, as in 2026-W47 (see `Window`). Their users stay: how many there are
+            does not depend on the window.
     """
 
     user: str = "user"
@@ -33,30 +37,47 @@ class Columns:
     count: str | None = None
     separator: str | None = None
     bins: Collection[float] | None = None
+    time: str | None = None
+    window: Window | str | None = None
 
     def __post_init__(self) -> None:
-        named = self.names
+        named = (self.user, self.item, self.count or "count", *(() if self.time is None else (self.time,)))
         if not all(isinstance(name, str) and name for name in named):
             raise InvalidInput(
                 "the name of a column is empty or no text", allowed="the names of columns as text"
             )
         if len(set(named)) < len(named):
             raise InvalidInput(
-                "one column is named for two things", allowed="different columns for the user, item and count"
+                "one column is named for two things",
+                allowed="different columns for the user, item, count and time",
             )
         if self.separator is not None:
             object.__setattr__(self, "separator", _checked_separator(self.separator))
         if self.bins is not None:
             object.__setattr__(self, "bins", checked_edges(self.bins))
+        if isinstance(self.window, str):
+            object.__setattr__(self, "window", Window.parse(self.window))
+        if self.window is not None and self.time is None:
+            raise InvalidInput(
+                f"the window {self.window} without a time column",
+                allowed="a window for tables with a column of times",
+                advice="name it with --time-column",
+            )
 
     @property
-    def names(self) -> tuple[str, str, str]:
-        """The names of the columns of the user, the item and the count."""
-        return self.user, self.item, self.count or "count"
+    def roles(self) -> dict[str, str]:
+        """The names of the columns of the user, the item and the count, and with a window of the time."""
+        names = {"user": self.user, "item": self.item, "count": self.count or "count"}
+        return names if self.window is None or self.time is None else names | {"time": self.time}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """These names alone."""
+        return tuple(self.roles.values())
 
     def name_of(self, role: str) -> str:
-        """The name of the column of the user, item or count."""
-        return self.names[ROLES.index(role)]
+        """The name of the column of the user, item, count or time."""
+        return self.roles[role]
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -65,11 +86,12 @@ class Columns:
 
     def in_words(self) -> str:
         """The fields that differ from their defaults, for a sentence."""
-        return ", ".join(name if name in ("separator", "bins") else f"a {name} column" for name in self.given)
+        words = {"separator": "separator", "bins": "bins", "window": "a window"}
+        return ", ".join(words.get(name, f"a {name} column") for name in self.given)
 
     def found_in(self, names: Sequence[object]) -> dict[str, list[str]]:
-        """The names of a table's columns that fit each of user, item and count."""
-        wanted = dict(zip(ROLES, self.names, strict=True))
+        """The names of a table's columns that fit each role."""
+        wanted = self.roles
         exact = {name for role, name in wanted.items() if name != role}
         texts = [name for name in names if isinstance(name, str)]
         return {
@@ -82,22 +104,22 @@ class Columns:
         }
 
     def named_in(self, names: Sequence[object]) -> dict[str, str] | None:
-        """From a table's own names of the columns that are read to user, item and count.
+        """From a table's own names of the columns that are read to user, item, count and time.
 
         None if one is missing or there twice.
         """
         found = self.found_in(names)
         count_fits = len(found["count"]) == 1 or (self.count is None and not found["count"])
-        if len(found["user"]) == len(found["item"]) == 1 and count_fits:
+        if count_fits and all(len(fitting) == 1 for role, fitting in found.items() if role != "count"):
             return {one: role for role, fitting in found.items() for one in fitting}
         return None
 
     def missing_in(self, names: Sequence[object]) -> list[str]:
         """The names of wanted columns that a table does not have."""
         found = self.found_in(names)
-        wanted = {"user": self.user, "item": self.item} | (
-            {} if self.count is None else {"count": self.count}
-        )
+        wanted = {
+            role: name for role, name in self.roles.items() if role != "count" or self.count is not None
+        }
         return [name for role, name in wanted.items() if not found[role]]
 
 

@@ -89,9 +89,11 @@ class _Reading:
         if names is None:
             raise InvalidInput(
                 f"the query gives {len(found)} columns, and not one for each of {', '.join(columns.names[:2])}"
-                + ("" if columns.count is None else f" and {columns.count}"),
-                allowed="one column of the users, one of the items and at most one of the counts, among others",
-                advice="give their names in the query with user-column, item-column and count-column",
+                + ("" if columns.count is None else f" and {columns.count}")
+                + (f" and {columns.time}" if "time" in columns.roles else ""),
+                allowed="one column of the users, one of the items, at most one of the counts and, for a window, one "
+                "of the times, among others",
+                advice="give their names in the query with user-column, item-column, count-column and time-column",
             )
         self._places = {role: found.index(name) for name, role in names.items()}
         self._columns, self._typed = columns, typed
@@ -119,15 +121,17 @@ class _Reading:
         return _utf8(str(value)) if isinstance(value, int | float | Decimal | str) else None
 
     def _name(self, role: str, value: Any) -> str | None:
-        """A value as a text file has it; None if it is nobody's name."""
+        """A value as a text file has it; None if it is nobody's name, or no time."""
         match value:
             case str():
                 return _utf8(value)
-            case bool():
+            case date() if role == "time":
+                return value.isoformat()
+            case bool() if role != "time":
                 return str(value).lower()
-            case Decimal():  # the numbers of some databases, whole or not
+            case Decimal() if role != "time":  # the numbers of some databases, whole or not
                 return str(value) if value.as_tuple().exponent == 0 else None
-            case int() | UUID() | date() if not isinstance(value, datetime):
+            case int() | UUID() | date() if not isinstance(value, datetime) and role != "time":
                 return str(value)
         if self._typed and value is not None:
             raise self._wrong_kind(role, value)
@@ -136,7 +140,9 @@ class _Reading:
     def _wrong_kind(self, role: str, value: Any) -> InvalidInput:
         return InvalidInput(
             f"column {self._columns.name_of(role)} of the query has values of the type {type(value).__name__}",
-            allowed="text, whole numbers, truth values, dates or UUIDs"
+            allowed="dates, with a time of day or without, or their text"
+            if role == "time"
+            else "text, whole numbers, truth values, dates or UUIDs"
             + (", and any numbers with bins" if role == "item" else ""),
             advice="convert it in the query, as in CAST(day AS DATE)",
         )

@@ -208,7 +208,7 @@ def _wrong_columns(native: Any, found: list[Any], columns: Columns) -> InvalidIn
     elif not all(isinstance(name, str) for name in found):
         advice = "names of columns are texts: give it some with frame.columns = [...]"
     elif missing:
-        advice = "name the columns with user=, item= and count="
+        advice = "name the columns with user=, item=, count= and time="
     else:
         advice = "rename one of them, or leave it out"
     return InvalidInput(

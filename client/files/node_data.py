@@ -89,8 +89,8 @@ def node_users(data: Any, **how: Any) -> Population:
     population, left_out = read_node_data(data, **how)
     if left_out:
         log.warning(
-            "%d rows of %s were left out: a row needs a user, an item (with bins, a finite number) and, in the column "
-            "of counts, a whole number, and a user's counts may add up to at most %d.",
+            "%d rows of %s were left out: a row needs a user, an item (with bins, a finite number), in the column "
+            "of counts a whole number and, for a window, a time, and a user's counts may add up to at most %d.",
             left_out,
             data if is_path(data) else "the node's data",
             MAX_USER_TOTAL,

@@ -113,7 +113,7 @@ def json_batches(path: Path, columns: Columns, *, tell: bool, memory: Memory) ->
     """
     import polars as pl
 
-    names = dict(zip(columns.names, ROLES, strict=True))
+    names = {name: role for role, name in columns.roles.items()}
     advice = 'write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8'
     why = partial(refused_json, path) if tell else None
     with unpacked_text(path) as source, _refusing_damage(path, advice=advice, why=why):
@@ -159,7 +159,7 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     if names is not None:
         return names
     # Not the names that were found: in a file without a line of names these are somebody's data.
-    if {"user", "item", "count"} & set(columns.given):
+    if {"user", "item", "count", "window"} & set(columns.given):
         missing = ", ".join(map(repr, columns.missing_in(found)))
         problem = f"and none of them is called {missing}" if missing else "and two of them have the same name"
         if {name.lower() for name in columns.missing_in(found)} & {name.lower() for name in found}:
@@ -167,7 +167,8 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
         raise InvalidFile(
             f"{path} has {len(found)} columns, {problem}",
             allowed="the names of columns as the first line has them, each once",
-            advice=f"check --user-column, --item-column and --count-column, and the --separator; {_ON_NODES}",
+            advice="check --user-column, --item-column, --count-column and --time-column, and the --separator; "
+            f"{_ON_NODES}",
         )
     matches = [name.lower() for name in found if name.lower() in ROLES]
     known = ", ".join(matches) or "none of user, item and count"

@@ -45,11 +45,13 @@ from fedhist.client.files.spool import free_space, temporary_folder
 from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
 from fedhist.client.files.unpacked import check_parquet
+from fedhist.client.files.window_rows import with_inside
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels, names_of
 from fedhist.protocol.labels.intervals import bin_labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.plan.window import Window
 
 if TYPE_CHECKING:
     import polars as pl
@@ -268,9 +270,12 @@ def _read_all(
 
 
 def add_rows(tabulation: Tabulation, table: pl.DataFrame, columns: Columns, where: Where) -> None:
-    """Take rows in, their items in bins if there are any."""
+    """Take rows in: those of the window if there is one, their items in bins if there are any."""
+    place = tabulation.place_of_next(where)
+    if isinstance(columns.window, Window):
+        table = with_inside(table, columns.window, columns, place, lenient=tabulation.lenient)
     if columns.bins is not None:
-        table = binned(table, columns.bins, where, lenient=tabulation.lenient)
+        table = binned(table, columns.bins, place, lenient=tabulation.lenient)
     tabulation.add(table, where)
 
 

@@ -37,6 +37,7 @@ from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
 from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation
+from fedhist.client.files.window_rows import INSIDE
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
@@ -93,7 +94,8 @@ class Tabulation:
         """Take in the next rows.
 
         Args:
-            table: with a column for the user, one for the item and maybe one for the count.
+            table: with a column for the user, one for the item and maybe one for the count; and maybe INSIDE, to leave
+                out rows whose users stay.
             where: names a row of the file that these are from, for errors. Rows of one file have one `where`.
         """
         if not self._places or self._places[-1][1] is not where:
@@ -106,6 +108,13 @@ class Tabulation:
         else:
             self._refuse_missing(table, first_row)
             there, counts = table["item"].is_not_null().to_numpy(), self._counts(table, first_row)
+        if INSIDE in table.columns:
+            # Whatever the window: whether files go together must not tell which of them has rows in it.
+            self._items.expect(table["item"].dtype, lambda: self._place(first_row, "item"))
+            there = there & table[INSIDE].fill_null(value=False).to_numpy()
+            if counts is None:
+                # A row that is left out does not count in its user's total.
+                counts = there.astype(np.int32)
         if table.height:
             self._deal(table, there, counts, first_row)
 
@@ -161,6 +170,8 @@ class Tabulation:
                 value=False
             )
             counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
+        if INSIDE in table.columns:
+            there &= users[INSIDE].is_not_null()
         self.left_out += table.height - int(there.sum())
         return users, there.to_numpy(), counts
 
@@ -303,6 +314,12 @@ class Tabulation:
                 self._tell(name, done, len(parts))
                 yield result
 
+    def place_of_next(self, where: Where) -> Where:
+        """Names a row of the next batch of a file by its index in the batch; `where` by its index in the file."""
+        is_same = bool(self._places) and self._places[-1][1] is where
+        before = self.rows - self._places[-1][0] if is_same else 0
+        return lambda row, role: where(before + row, role)
+
     def _place(self, row: int, role: str) -> str:
         """The words for a row of all that were added."""
         first, where = next((first, where) for first, where in reversed(self._places) if first <= row)
@@ -335,10 +352,7 @@ class _Keys:
         if len(column) == 0:
             return np.empty(0, dtype=np.uint64)
         kind = column.dtype
-        wide = "128" in str(kind) or kind == pl.UInt64
-        self._refuse_others(
-            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text", place
-        )
+        self.expect(kind, place)
         if isinstance(kind, pl.Categorical | pl.Enum):
             column = column.to_physical()
         if not column.dtype.is_integer() or "128" in str(kind):
@@ -348,7 +362,12 @@ class _Keys:
         keys: Words = values.view(np.uint64) * self._factor
         return keys
 
-    def _refuse_others(self, kind: str, place: Callable[[], str]) -> None:
+    def expect(self, dtype: pl.DataType, place: Callable[[], str]) -> None:
+        """Refuse a column of another kind than those before."""
+        import polars as pl
+
+        wide = "128" in str(dtype) or dtype == pl.UInt64
+        kind = f"integers of type {dtype}" if wide else "integers" if dtype.is_integer() else "text"
         self._kind = self._kind or kind
         if kind != self._kind:
             raise InvalidPopulation(

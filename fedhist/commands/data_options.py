@@ -51,8 +51,18 @@ def column_options(command: Command, *, bins: bool = True) -> Command:
     return command
 
 
+def time_option(command: Command) -> Command:
+    """Add the option of the time column, for a command that reads windows."""
+    return click.option(
+        "--time-column",
+        metavar="NAME",
+        help="The column of the time, for --window: a date or a date with a time of day, as in 2026-11-18 or "
+        "2026-11-18T09:30:00+01:00. Without a zone it is UTC.",
+    )(command)
+
+
 def columns_of(flags: dict[str, Any]) -> Columns:
-    """Take these options out of the flags."""
+    """Take these options out of the flags. A window stays: it is the plan's, too."""
     user, item, count, separator, bins = (flags.pop(name, None) for name in COLUMN_OPTIONS)
     return Columns(
         "user" if user is None else user,
@@ -60,4 +70,6 @@ def columns_of(flags: dict[str, Any]) -> Columns:
         count,
         separator,
         None if bins is None else edges_of(bins),
+        time=flags.pop("time_column", None),
+        window=flags.get("window"),
     )

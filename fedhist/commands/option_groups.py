@@ -25,7 +25,7 @@ GROUPS = (
         "Data",
         "--data --items-file --question --user-column --item-column --count-column --users --items --synthetic "
         "--format --round --participant",
-        "--separator --bins --top-items --normalise --memory --mean-total "
+        "--time-column --window --separator --bins --top-items --normalise --memory --mean-total "
         "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),
     OptionGroup(

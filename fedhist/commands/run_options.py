@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedhist.commands.data_options import column_options, memory_option
+from fedhist.commands.data_options import column_options, memory_option, time_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -58,6 +58,7 @@ _OF_ONE_QUESTION = {
     "synthetic users, few of whom have most of the counts.",
 )
 @column_options
+@time_option
 @click.option(
     "--items-file",
     type=PATH,

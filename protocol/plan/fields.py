@@ -256,6 +256,12 @@ class PlanFields:
     label_bytes: int = _field(
         32, "Open domain with masking: the length of the longest item's name, in bytes of UTF-8.", symbol="N"
     )
+    window: str | None = _field(
+        None,
+        "Read only the rows of this window of time, in days of UTC: a week as in 2026-W47, a day, a month, a year, or "
+        "two days with a slash between them, both included. Needs a time column; nodes name their own.",
+        symbol="W",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

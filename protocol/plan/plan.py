@@ -36,6 +36,7 @@ from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
+from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
@@ -76,6 +77,8 @@ class Plan(PlanFields):
         for declared in FIELDS.values():
             self._set(declared.name, declared.plain(getattr(self, declared.name)))
         self._set("neighbours", Neighbours(self.neighbours))
+        window = window_in(self.window)
+        self._set("window", None if window is None else window.text)
         if self.is_open:
             one_release = self.selector in _OF_ONE_RELEASE or self.statistic is not None
             self._fill_in("release", "truncated-laplace" if one_release else "discover")
@@ -384,9 +387,13 @@ class Plan(PlanFields):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`."""
+        """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.
+
+        Neither do those that read everything have a window: their digests are what they were before there were windows.
+        """
         plugins = {"plugins": list(self.plugins)} if self.plugins else {}
-        return {"version": PLAN_VERSION} | {name: getattr(self, name) for name in FIELDS} | plugins
+        fields = {name: getattr(self, name) for name in FIELDS if name != "window" or self.window is not None}
+        return {"version": PLAN_VERSION} | fields | plugins
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:

@@ -45,3 +45,4 @@ class PlanSettings(TypedDict, total=False):
     noise_from: str
     table_capacity: int
     label_bytes: int
+    window: str | None

@@ -36,6 +36,7 @@ from fedhist.server.ledger.ledger_database import (
     transaction,
     upgrade,
 )
+from fedhist.server.ledger.window_limit import check_window_limit, read_window_limit, write_window_limit
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
@@ -189,21 +190,31 @@ class BudgetFile:
         with transaction(self.path, write=False) as database:
             return _read_limit(database)
 
-    def set_limit(self, limit: Limit, *, replace: bool = False) -> None:
+    @property
+    def window_limit(self) -> Limit | None:
+        """The limit for one user in one window, see `window_limit`; None when none was set."""
+        with transaction(self.path, write=False) as database:
+            return read_window_limit(database)
+
+    def set_limit(self, limit: Limit, *, replace: bool = False, per_window: bool = False) -> None:
         """Fix what all runs together may spend. Below what is spent already, no further run begins.
 
         Args:
             limit: to reach it exactly is not to pass it.
             replace: needed to change a limit. Raising one weakens a promise made to the users.
+            per_window: the limit is for one user in one window, beside the one for all runs.
         """
         with transaction(self.path) as database:
-            earlier = _read_limit(database)
+            earlier = read_window_limit(database) if per_window else _read_limit(database)
             if earlier is not None and earlier != limit and not replace:
                 raise InvalidPlan(
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
                     advice="add --replace if the change is meant",
                 )
+            if per_window:
+                write_window_limit(database, limit)
+                return
             database.execute(
                 "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
                 (float(limit.epsilon), float(limit.delta)),
@@ -231,6 +242,7 @@ class BudgetFile:
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
+            check_window_limit(read_window_limit(database), _read_runs(database), plan, cost)
             alone = self._is_alone(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "

@@ -20,6 +20,7 @@ from pathlib import Path
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.privacy.ledger import Cost
+from fedhist.server.ledger.window_limit import SCHEMA as WINDOW_SCHEMA
 
 VERSION = 2
 _BUSY_SECONDS = 30.0
@@ -50,6 +51,7 @@ _SCHEMA = (
         run INTEGER NOT NULL REFERENCES runs (id),
         charge TEXT NOT NULL
     )""",
+    WINDOW_SCHEMA,
 )
 
 
@@ -116,6 +118,8 @@ def upgrade(path: Path) -> None:
                     (reserved.rho, reserved.failure, run),
                 )
             database.execute(f"PRAGMA user_version = {VERSION}")
+        if _marks(database) == (_APPLICATION_ID, VERSION):
+            database.execute(WINDOW_SCHEMA)
         database.execute("COMMIT")
 
 

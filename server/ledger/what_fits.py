@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context
 
@@ -9,6 +10,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.window_limit import rooms
 from fedhist.server.steps import planned_charges
 
 _SHORT = Context(prec=2, rounding=ROUND_DOWN)
@@ -16,36 +18,42 @@ _LEAST = 1e-3
 _SEARCH_STEPS = 24
 
 
+Rooms = Sequence[tuple[Limit, Spending]]
+"""Limits, each with what is counted under it."""
+
+
 def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
     """What is left of the limit, and with which epsilon of its histogram this plan would fit, as a sentence.
 
     Both are public: they depend on plans and charges alone.
     """
-    limit, left, counted = budget.limit, budget.left(), budget.counted()
-    if limit is None or left is None:
+    limits, left = rooms(budget, plan.to_json()), budget.left()
+    if not limits:
         return "There is no limit."
-    words = f"Left: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}."
-    epsilon = _largest(plan, limit, counted, trials)
+    ever = "" if budget.window_limit is None else " for one user, ever"
+    words = "" if left is None else f"Left{ever}: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}. "
+    epsilon = _largest(plan, limits, trials)
     if epsilon is None:
-        return f"{words} Nothing of this kind fits."
-    return f"{words} It would fit with epsilon {epsilon:g}."
+        return f"{words}Nothing of this kind fits."
+    return f"{words}It would fit with epsilon {epsilon:g}."
 
 
-def _largest(plan: Plan, limit: Limit, counted: Spending, trials: int) -> float | None:
+def _largest(plan: Plan, limits: Rooms, trials: int) -> float | None:
     """The largest epsilon of two digits with which the plan fits; None if not even a thousandth of it does."""
-    if not _fits(plan, _LEAST * plan.epsilon, limit, counted, trials):
+    if not _fits(plan, _LEAST * plan.epsilon, limits, trials):
         return None
     low, high = _LEAST * plan.epsilon, plan.epsilon
     for _ in range(_SEARCH_STEPS):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if _fits(plan, middle, limit, counted, trials) else (low, middle)
+        low, high = (middle, high) if _fits(plan, middle, limits, trials) else (low, middle)
     short = float(_SHORT.create_decimal(f"{low * (1 + 1e-6):.10g}"))
-    return short if _fits(plan, short, limit, counted, trials) else low
+    return short if _fits(plan, short, limits, trials) else low
 
 
-def _fits(plan: Plan, epsilon: float, limit: Limit, counted: Spending, trials: int) -> bool:
+def _fits(plan: Plan, epsilon: float, limits: Rooms, trials: int) -> bool:
     try:
         charges = planned_charges(replace(plan, epsilon=epsilon))
     except InvalidPlan:
         return False
-    return limit.admits(counted, Spending.of(charges).times(trials))
+    cost = Spending.of(charges).times(trials)
+    return all(limit.admits(spent, cost) for limit, spent in limits)

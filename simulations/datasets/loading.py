@@ -159,6 +159,12 @@ def _check_wanted(wanted: Wanted) -> None:
             allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl, .parquet and data frames",
             advice="leave them out",
         )
+    if wanted.columns.time is not None and wanted.columns.window is None:
+        raise InvalidInput(
+            "a time column without a window, which would read all rows",
+            allowed="--time-column together with --window",
+            advice="name a window, as in --window 2026-W47, or leave the column out",
+        )
 
 
 def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
@@ -188,6 +194,10 @@ def _from_data(wanted: Wanted, read: Callable[[ItemChoice], SparsePopulation], n
         notes.append("counts of items outside the --items-file, if there are any, are left out")
     if wanted.columns.bins is not None:
         notes.append("values outside the bins, if there are any, are left out")
+    if wanted.columns.window is not None:
+        notes.append(
+            f"rows outside the window {wanted.columns.window} are left out; their users stay, without items"
+        )
     return Loaded(population, name, population.labels, tuple(notes))
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import polars as pl
 
-from fedhist.client.files.columns import ROLES, USUAL_COLUMNS, Columns
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
@@ -79,7 +79,7 @@ def _objects(lines: pl.Series, columns: Columns) -> list[pl.DataFrame]:
 
     polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
-    names = dict(zip(columns.names, ROLES, strict=True))
+    names = {name: role for role, name in columns.roles.items()}
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     keys = dict(zip(names, schema.values(), strict=True))
     try:

@@ -45,6 +45,7 @@ class Question(RunSettings, total=False):
     user: str
     item: str
     count: str | None
+    time: str | None
     items: Iterable[str | int] | None
     epsilon: float
     seed: int | None

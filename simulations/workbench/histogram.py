@@ -41,6 +41,7 @@ def histogram(
     user: str = "user",
     item: str = "item",
     count: str | None = None,
+    time: str | None = None,
     items: Iterable[str | int] | None = None,
     epsilon: float = USUAL_EPSILON,
     seed: int | None = None,
@@ -62,6 +63,7 @@ def histogram(
         user: the column of a table that says whose observation a row is.
         item: the column that says what was observed.
         count: the column that says how often; without it, a column of that name if there is one.
+        time: the column that says when, for a `window`.
         items: the public list of the items, all of which are released, in this order. For a matrix, the names of its
             columns.
         epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
@@ -98,6 +100,8 @@ def histogram(
                 count=count,
                 separator=settings.get("separator"),
                 bins=settings.get("bins"),
+                time=time,
+                window=settings.get("window"),
             ),
             item_names=labels_in(items),
             top_items=settings.get("top_items"),

@@ -27,6 +27,7 @@ _PHRASES = {
     "--user-column": "user",
     "--item-column": "item",
     "--count-column": "count",
+    "--time-column": "time",
     "--ledger": "ledger=...",
 }
 """What is called otherwise in Python; longer phrases first."""

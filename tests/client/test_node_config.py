@@ -42,6 +42,7 @@ def test_all_of_it() -> None:
         "user-column": "who",
         "item-column": "what",
         "count-column": "n",
+        "time-column": "when",
         "separator": ";",
         "memory": "1GB",
     }
@@ -50,10 +51,11 @@ def test_all_of_it() -> None:
     limits = {
         "max-epsilon": 2, "max-delta": 1e-5, "minimum-cohort": 100, "minimum-masking": "secagg-signed",
         "minimum-participants": 50, "minimum-corrupt-share": 0.1, "noise-from-devices": True,
+        "window-runs": 2,
     }  # fmt: skip
     settings = read_node_config(files | read | limits | {"partition-id": 3, "num-partitions": 10})
     assert settings.memory_path == Path("memory-path.txt")
-    assert settings.columns == Columns("who", "what", "n", ";", [0, 10, math.inf])
+    assert settings.columns == Columns("who", "what", "n", ";", [0, 10, math.inf], time="when")
     assert (settings.normalise, settings.memory) == ("nfc", "1GB")
     assert limits.keys() == {key.name for key in POLICY_KEYS}
     assert settings.policy == Policy(**{key.field: limits[key.name] for key in POLICY_KEYS})
