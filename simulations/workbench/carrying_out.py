@@ -13,6 +13,7 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
@@ -178,6 +179,11 @@ def carry_out(
 
 def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
     fields = dict(settings)
+    if window_in(fields.get("window")) != asked.columns.window:
+        raise InvalidInput(
+            f"the plan's window is {fields.get('window') or 'none'}, and rows are read of {asked.columns.window or 'all'}",
+            allowed="a window with a time column, the same for all that is read",
+        )
     participants = fields.get("participants")
     if asked.nodes is not None and participants not in (None, asked.nodes):
         raise InvalidInput(
