@@ -179,9 +179,10 @@ def carry_out(
 
 def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
     fields = dict(settings)
-    if window_in(fields.get("window")) != asked.columns.window:
+    asked_for, read = window_in(fields.get("window")), asked.columns.window
+    if asked_for != read:
         raise InvalidInput(
-            f"the plan's window is {fields.get('window') or 'none'}, and rows are read of {asked.columns.window or 'all'}",
+            f"the plan's window is {asked_for or 'none'}, and rows are read of {read or 'all times'}",
             allowed="a window with a time column, the same for all that is read",
         )
     participants = fields.get("participants")
