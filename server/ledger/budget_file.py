@@ -36,7 +36,7 @@ from fedhist.server.ledger.ledger_database import (
     transaction,
     upgrade,
 )
-from fedhist.server.ledger.window_limit import check_window_limit, read_window_limit, write_window_limit
+from fedhist.server.ledger.window_limit import check_window_limit, read_limit, write_limit
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
@@ -188,13 +188,13 @@ class BudgetFile:
     def limit(self) -> Limit | None:
         """The limit, or None when none was set and runs are only recorded."""
         with transaction(self.path, write=False) as database:
-            return _read_limit(database)
+            return read_limit(database)
 
     @property
     def window_limit(self) -> Limit | None:
         """The limit for one user in one window, see `window_limit`; None when none was set."""
         with transaction(self.path, write=False) as database:
-            return read_window_limit(database)
+            return read_limit(database, per_window=True)
 
     def set_limit(self, limit: Limit, *, replace: bool = False, per_window: bool = False) -> None:
         """Fix what all runs together may spend. Below what is spent already, no further run begins.
@@ -205,20 +205,14 @@ class BudgetFile:
             per_window: the limit is for one user in one window, beside the one for all runs.
         """
         with transaction(self.path) as database:
-            earlier = read_window_limit(database) if per_window else _read_limit(database)
+            earlier = read_limit(database, per_window=per_window)
             if earlier is not None and earlier != limit and not replace:
                 raise InvalidPlan(
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
                     advice="add --replace if the change is meant",
                 )
-            if per_window:
-                write_window_limit(database, limit)
-                return
-            database.execute(
-                "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
-                (float(limit.epsilon), float(limit.delta)),
-            )
+            write_limit(database, limit, per_window=per_window)
 
     def begin(
         self, plan_hash: str, plan: Mapping[str, Any], cost: Spending, label: str, now: datetime
@@ -242,7 +236,7 @@ class BudgetFile:
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
-            check_window_limit(read_window_limit(database), _read_runs(database), plan, cost)
+            check_window_limit(read_limit(database, per_window=True), _read_runs(database), plan, cost)
             alone = self._is_alone(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "
@@ -349,7 +343,7 @@ class BudgetFile:
 
     def _is_alone(self, database: sqlite3.Connection, cost: Spending) -> bool:
         """Whether a run of this cost takes more of the limit than it could share; BudgetExceeded if it is too much."""
-        limit, runs = _read_limit(database), _read_runs(database)
+        limit, runs = read_limit(database), _read_runs(database)
         counted = _counted(runs)
         if limit is None or limit.admits(counted, cost):
             return limit is not None and not limit.has_room(counted + cost)
@@ -362,14 +356,6 @@ class BudgetFile:
             f"epsilon {limit.epsilon:g}. Nothing was spent. 'fedhist ledger limit --replace' changes the limit."
             + (advice if held else "")
         )
-
-
-def _read_limit(database: sqlite3.Connection) -> Limit | None:
-    row = database.execute("SELECT epsilon, delta FROM budget").fetchone()
-    try:
-        return None if row is None else Limit(*row)
-    except (InvalidPlan, TypeError) as problem:
-        raise sqlite3.DatabaseError("the limit can't be read") from problem
 
 
 def _read_charges(database: sqlite3.Connection) -> list[tuple[int, Charge]]:

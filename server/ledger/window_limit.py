@@ -124,21 +124,28 @@ def window_claimed(limit: Limit, spent: Spending) -> float:
     return claimed if claimed <= limit.epsilon else min(claimed, spent.epsilon)
 
 
-def read_window_limit(database: sqlite3.Connection) -> Limit | None:
-    """The limit for one user in one window, None if none was set."""
-    row = database.execute("SELECT epsilon, delta FROM window_budget").fetchone()
+_READ = {
+    False: "SELECT epsilon, delta FROM budget",
+    True: "SELECT epsilon, delta FROM window_budget",
+}
+_WRITE = {
+    False: "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
+    True: "INSERT OR REPLACE INTO window_budget (only, epsilon, delta) VALUES (1, ?, ?)",
+}
+
+
+def read_limit(database: sqlite3.Connection, *, per_window: bool = False) -> Limit | None:
+    """The limit for one user, ever or in one window; None if none was set."""
+    row = database.execute(_READ[per_window]).fetchone()
     try:
         return None if row is None else Limit(*row)
     except (InvalidPlan, TypeError) as problem:
         raise sqlite3.DatabaseError("the limit can't be read") from problem
 
 
-def write_window_limit(database: sqlite3.Connection, limit: Limit) -> None:
+def write_limit(database: sqlite3.Connection, limit: Limit, *, per_window: bool) -> None:
     """Set that limit, in place of any other."""
-    database.execute(
-        "INSERT OR REPLACE INTO window_budget (only, epsilon, delta) VALUES (1, ?, ?)",
-        (float(limit.epsilon), float(limit.delta)),
-    )
+    database.execute(_WRITE[per_window], (float(limit.epsilon), float(limit.delta)))
 
 
 def _in_words(epsilon: float) -> str:

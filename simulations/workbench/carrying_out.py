@@ -13,6 +13,7 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
@@ -185,6 +186,12 @@ def with_story(result: Result, recorder: Recorder, loaded: Loaded) -> Result:
 def plan_fields(asked: Asked, settings: Mapping[str, Any], population: Population) -> dict[str, Any]:
     """The fields of a plan over this population."""
     fields = dict(settings)
+    asked_for, read = window_in(fields.get("window")), asked.columns.window
+    if asked_for != read:
+        raise InvalidInput(
+            f"the plan's window is {asked_for or 'none'}, and rows are read of {read or 'all times'}",
+            allowed="a window with a time column, the same for all that is read",
+        )
     participants = fields.get("participants")
     if asked.nodes is not None and participants not in (None, asked.nodes):
         raise InvalidInput(
