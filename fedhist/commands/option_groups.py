@@ -51,7 +51,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Output",
-        "--out --no-truth --figure --csv --json --force --replace",
+        "--out --no-truth --figure --csv --json --force --replace --per-window",
         "--keep --head --trace --no-report --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),

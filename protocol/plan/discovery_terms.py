@@ -17,6 +17,7 @@ What Laplace noise has is shared out evenly among the shares that may come out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -110,8 +111,12 @@ class Discovery:
             pass_chance(bar, most=self.user_items, bits=self.bits, deviation=math.sqrt(variance))
             for bar, variance in zip(self.bars, self.variances, strict=True)
         ]
-        chance = passing[0] + max(passing[1:], default=0.0)
-        return chance / (1 - chance)
+        return _odds_of_passing(passing)
+
+    @property
+    def most_of_bars(self) -> float:
+        """What `bar_delta` is at most, as the bars are chosen: nodes count this one, which takes no normal tails."""
+        return _odds_of_passing(self._chances)
 
     @property
     def _chances(self) -> list[float]:
@@ -170,6 +175,11 @@ def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:
             for share in terms.shares
         ]
     return tuple(ways)
+
+
+def _odds_of_passing(chances: Sequence[float]) -> float:
+    chance = chances[0] + max(chances[1:], default=0.0)
+    return chance / (1 - chance)
 
 
 def check_discovery(plan: Plan) -> None:

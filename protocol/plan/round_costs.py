@@ -53,7 +53,7 @@ def release_cost(plan: Plan) -> Spending:
     """The most that a release may cost, with the discovery before it if the plan has one; without its table."""
     cost = Cost(plan.epsilon, plan.delta)
     if plan.discovers:
-        rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.bar_delta
+        rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.most_of_bars
         return Spending(cost.epsilon, cost.delta, rho, failure)
     if plan.is_open or measured_by(plan.release) is not None:
         return Spending.of_cost(cost)

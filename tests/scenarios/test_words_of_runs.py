@@ -39,7 +39,7 @@ class Run:
     sent: dict[Round, int] = field(default_factory=dict)
 
     def simulate(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        encode, terms = in_process.encode, masked_in_process.terms_of
+        encode, terms = in_process.encode, masked_in_process.joint_terms
 
         def encoded(contribution, request, labels):
             data = encode(contribution, request, labels)
@@ -47,13 +47,14 @@ class Run:
                 self.sent[request.round] = len(decode(data, request)[0].values)
             return data
 
-        def masked(envelope):
+        def masked(envelopes):
             # One value of the masked vector is the number of users.
+            (envelope,) = envelopes
             self.sent[envelope.request.round] = terms_of(envelope).length - 1
-            return terms(envelope)
+            return terms(envelopes)
 
         monkeypatch.setattr(in_process, "encode", encoded)
-        monkeypatch.setattr(masked_in_process, "terms_of", masked)
+        monkeypatch.setattr(masked_in_process, "joint_terms", masked)
         rows = some_rows(self.plan, seed=3, users=self.plan.users)
         labels = None if self.plan.items else labels_for(self.plan)
         population = SparsePopulation(histograms_of(rows), labels=labels)

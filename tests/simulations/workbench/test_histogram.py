@@ -48,7 +48,7 @@ class TestArguments:
 
     def test_help_shows_all_of_them_and_a_session_takes_the_same(self) -> None:
         shown = inspect.signature(fedhist.histogram).parameters
-        assert [*shown][:6] == ["data", "user", "item", "count", "items", "epsilon"]
+        assert [*shown][:7] == ["data", "user", "item", "count", "time", "items", "epsilon"]
         assert set(shown) == {"data", "ledger", *Question.__annotations__}
         assert (
             set(Question.__annotations__)
