@@ -292,8 +292,9 @@ class TestPartitions:
             partition_loader(cut(10))(context_of(partition_id=0, num_partitions=2))
 
     def test_a_real_node_without_data_gets_no_partition(self, cut: Callable[..., Any]) -> None:
+        own = partition_loader(cut(10))(context_of())
         with pytest.raises(InvalidInput, match="the node has no data"):
-            partition_loader(cut(10))(context_of())
+            own.population(None)
 
     def test_a_limit_needs_a_memory_on_a_node_that_is_not_virtual(
         self, cut: Callable[..., Any], caplog: pytest.LogCaptureFixture

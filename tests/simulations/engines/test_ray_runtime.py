@@ -89,7 +89,7 @@ def test_a_killed_ray_worker_fails_the_round_and_releases_nothing(tmp_path: Path
     assert not out.exists()
     shown = ended([sys.executable, "-m", "fedhist", "ledger", "show", str(ledger)], tmp_path)
     assert "failed" in shown.stdout
-    assert "spent: epsilon 0, delta 0" in shown.stdout
+    assert "sum:   epsilon 0, delta 0" in shown.stdout
 
 
 def drivers(logs: Path) -> int:
