@@ -15,6 +15,7 @@ from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan.campaign_terms import campaign_of, check_campaign
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
     check_budgets,
@@ -40,6 +41,7 @@ from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -61,6 +63,9 @@ _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 _AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
 _ROOT_SPARSITY = (3, 8)
 _LEAST_RESOLUTION = 3.0
+
+_NEWER = ("window", "campaign", "visits")
+"""Fields that are in a plan's JSON only if they are set."""
 
 _OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
 """Selectors that read sums by key: a plan that names one and no release is for the paper's one release above a bar."""
@@ -95,6 +100,7 @@ class Plan(PlanFields):
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
         check_mechanism(self)
+        check_campaign(self)
         check_domain(self)
         self._fill_in("dropout_share", usual_dropout_share(self))
         check_masking(self)
@@ -297,8 +303,15 @@ class Plan(PlanFields):
 
     @cached_property
     def multiplier(self) -> float:
-        """The Gaussian's standard deviation for each unit of l2 sensitivity."""
+        """The Gaussian's standard deviation for each unit of l2 sensitivity; of one window of a campaign."""
+        if self.of_campaign is not None:
+            return self.of_campaign.window_multiplier
         return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+
+    @cached_property
+    def of_campaign(self) -> CampaignLoss | None:
+        """The campaign that the release belongs to; None for a run by itself."""
+        return campaign_of(self)
 
     @property
     def item_share(self) -> float:
@@ -375,10 +388,15 @@ class Plan(PlanFields):
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 
     def release_sensitivity(self, bound: int) -> Sensitivity:
-        """How far one user moves the sum of round 2, for a bound in any unit."""
+        """How far one user moves the sum of round 2, for a bound in any unit.
+
+        In a campaign, one item in many windows is many items: two users who come in different windows are sqrt(2)
+        bounds apart.
+        """
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
         beside = (part_bound(bound, self.norm),) * parts(self)
-        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours, beside=beside)
+        items = self.items if self.campaign is None else None
+        return clipped_sum(bound, domain_size=items, neighbours=self.neighbours, beside=beside)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""
@@ -389,10 +407,12 @@ class Plan(PlanFields):
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.
 
-        Neither do those that read everything have a window: their digests are what they were before there were windows.
+        Neither do those that read everything have a window, nor those by themselves a campaign: their digests are what
+        they were before there were any.
         """
         plugins = {"plugins": list(self.plugins)} if self.plugins else {}
-        fields = {name: getattr(self, name) for name in FIELDS if name != "window" or self.window is not None}
+        values = {name: getattr(self, name) for name in FIELDS}
+        fields = {name: value for name, value in values.items() if value is not None or name not in _NEWER}
         return {"version": PLAN_VERSION} | fields | plugins
 
     @classmethod
