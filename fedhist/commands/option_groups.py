@@ -25,8 +25,8 @@ GROUPS = (
         "Data",
         "--data --items-file --question --user-column --item-column --count-column --users --items --synthetic "
         "--format --round --participant",
-        "--time-column --window --separator --bins --top-items --normalise --memory --mean-total "
-        "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
+        "--time-column --window --campaign --visits --campaign-memory --separator --bins --top-items --normalise "
+        "--memory --mean-total --distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),
     OptionGroup(
         "Privacy",

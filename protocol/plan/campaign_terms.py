@@ -80,5 +80,7 @@ def check_campaign(plan: Plan) -> None:
                 f"a campaign {problem}",
                 allowed="a campaign of windows over a closed domain, with Gaussian noise that the server adds, and "
                 "nothing measured beside the histogram",
-                advice="name the --window" if plan.window is None else "leave that out, or leave --campaign out",
+                advice="name the --window"
+                if plan.window is None
+                else "leave that out, or leave --campaign out",
             )

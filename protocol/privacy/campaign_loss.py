@@ -1,9 +1,9 @@
 """The releases of a campaign: one l2 bound for a user over all of its windows, kept by the user's device.
 
 Each release t of a campaign has Gaussian noise of standard deviation s_t = z sqrt(k) D_t, where D_t is the sensitivity
-at the threshold C_t of its window (C_t, or sqrt(2) C_t for replaced users), z the multiplier that the campaign's epsilon
-and delta ask for, and k the number of visits. A device sends v_t for its user, and stops so early that the sum over all
-windows of |v_t|^2/(k C_t^2) is at most 1 (`clips/campaign_bound`).
+at the threshold C_t of its window (C_t, or sqrt(2) C_t for replaced users), z the multiplier that the campaign's
+epsilon and delta ask for, and k the number of visits. A device sends v_t for its user, and clips it so that the sum
+over all windows of |v_t|^2/(k C_t^2) is at most 1 (`clips/campaign_bound`).
 
 *All releases together cost one user what one Gaussian release of multiplier z does.* Let two populations differ in one
 user, who sends v_t in one and v'_t in the other (0 for a user who is added). All of v_t, v'_t, C_t, s_t may depend on
@@ -16,8 +16,8 @@ bounded martingale, so the characteristic function of the sum of all X_t is exp(
 N(1/(2 z^2), 1/z^2), that of one Gaussian of multiplier z (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). In
 terms of zCDP it is the individual filter of Feldman & Zrnic 2021. docs/privacy-campaigns.md has every step.
 
-*One release alone* is Gaussian noise of multiplier z sqrt(k), because |v_t| <= C_t. So T releases cost at most what T of
-these cost, and never more than one of multiplier z.
+*One release alone* is Gaussian noise of multiplier z sqrt(k), because |v_t| <= C_t. So T releases cost at most what T
+of these cost, and never more than one of multiplier z.
 """
 
 from __future__ import annotations
@@ -85,6 +85,13 @@ class CampaignLoss:
             return self.epsilon
         alone = gaussian_epsilon(self.multiplier * math.sqrt(self.visits), self.delta)
         return min(max(alone, _LEAST_EPSILON), self.epsilon)
+
+    def of_two_bounds(self) -> CampaignLoss:
+        """The same releases for neighbours who are two bounds apart: multiplier z/sqrt(2)."""
+        multiplier = self.multiplier / math.sqrt(2) * (1 - 2.0**-50)
+        return CampaignLoss(
+            f"{self.key}/2", self.visits, multiplier, gaussian_epsilon(multiplier, self.delta), self.delta
+        )
 
     def added_up(self, epsilon: float, delta: float) -> tuple[float, float]:
         """Releases whose own costs sum to this: as a sum, or as the whole campaign where that is less."""

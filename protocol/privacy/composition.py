@@ -110,8 +110,8 @@ _Groups = tuple[tuple[float, int], ...]
 def basic_total(charges: Iterable[Charge]) -> Cost:
     """The sum of all epsilons and of all deltas; of a campaign no more than all its releases together cost.
 
-    Campaigns aside, it also holds when the budgets of later mechanisms were chosen in view of earlier results, as long as a
-    limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
+    Campaigns aside, it also holds when the budgets of later mechanisms were chosen in view of earlier results, as long
+    as a limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
     """
     plain: list[tuple[float, float]] = []
     campaigns: dict[CampaignLoss, list[Charge]] = {}

@@ -20,11 +20,11 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
   easier to tell apart than the worst of them (Rényi's divergence is quasi-convex). Or, where that has the smaller rho,
   as an approximate mechanism of the charge's epsilon and delta: there samples show, and the delta is a failure.
 - **A campaign**, whose users have one bound for all of its windows (`campaign_loss`): n releases of multiplier
-  z sqrt(k) are n/(2 z^2 k), and however many there are, at most 1/(2 z^2). What a user costs is decided by the past, and
-  sums up to no more than that, which is all that a filter asks for (Feldman & Zrnic 2021, individual filters). As an
-  (epsilon, delta) a campaign counts in full from its first release on: it is one interaction, which others may interrupt
-  (`Limit`, *runs at the same time*). The sum of a few releases' own epsilons may be less, but to count that first, and
-  the whole campaign once it is less, would be two filters, chosen between in view of results.
+  z sqrt(k) are n/(2 z^2 k), and however many there are, at most 1/(2 z^2). What a user costs is decided by the past,
+  and sums up to no more than that, which is all that a filter asks for (Feldman & Zrnic 2021, individual filters). As
+  an (epsilon, delta) a campaign counts in full from its first release on: it is one interaction, which others may
+  interrupt (`Limit`, *runs at the same time*). The sum of a few releases' own epsilons may be less, but to count that
+  first, and the whole campaign once it is less, would be two filters, chosen between in view of results.
 - Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is
   that noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.
 """
@@ -95,7 +95,7 @@ class Spending:
         listed = list(parts)
         campaigns = together(part.campaigns for part in listed)
         if campaigns:
-            listed = [part._without_campaigns() for part in listed] + [_of_campaign(*one) for one in campaigns]
+            listed = [part.without_campaigns() for part in listed] + [_of_campaign(*one) for one in campaigns]
         return cls(
             epsilon=exact_sum(part.epsilon for part in listed),
             delta=exact_sum(part.delta for part in listed),
@@ -104,7 +104,8 @@ class Spending:
             campaigns=campaigns,
         )
 
-    def _without_campaigns(self) -> Spending:
+    def without_campaigns(self) -> Spending:
+        """What is not of campaigns."""
         if not self.campaigns:
             return self
         costs = [_of_campaign(*one) for one in self.campaigns]
@@ -129,11 +130,13 @@ class Spending:
 
     def times(self, runs: int) -> Spending:
         """The cost of several runs of the same."""
-        plain = self._without_campaigns()
+        plain = self.without_campaigns()
         once = Spending(runs * plain.epsilon, runs * plain.delta, runs * plain.rho, runs * plain.failure)
         if not self.campaigns or not runs:
             return once
-        return Spending.total([once, *(_of_campaign(one, runs * releases) for one, releases in self.campaigns)])
+        return Spending.total(
+            [once, *(_of_campaign(one, runs * releases) for one, releases in self.campaigns)]
+        )
 
     def within(self, other: Spending) -> bool:
         """Whether nothing of it is above the other. A sum that meets it exactly is not."""
