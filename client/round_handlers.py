@@ -112,7 +112,7 @@ class Node:
         self.check_campaign(envelope, context)
         self.check_window(envelope, context)
         plan, closed = envelope.request.plan, envelope.request.plan.items is not None
-        user_key = memory.user_key() if _is_bounded(envelope, memory) else None
+        user_key = memory.user_key() if _is_bounded(memory, envelope) else None
         population = self.load(context, window_in(plan.window), user_key)
         # An answer over items that were read off the data would show that a guess at them was right, and of the most
         # frequent ones, over an open domain too, what one user has decides which of the others' items count.
@@ -127,7 +127,7 @@ class Node:
         return population
 
 
-def _is_bounded(envelope: Envelope, memory: NodeMemory) -> TypeGuard[MemoryFile]:
+def _is_bounded(memory: NodeMemory, envelope: Envelope) -> TypeGuard[MemoryFile]:
     """Whether the memory holds what the node's users may still send in this round."""
     request = envelope.request
     return (

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss, Releases, together
@@ -78,7 +78,7 @@ class Spending:
     delta: float = 0.0
     rho: float = 0.0
     failure: float = 0.0
-    campaigns: Releases = ()
+    campaigns: Releases = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if not all(value >= 0 for value in (self.epsilon, self.delta, self.rho, self.failure)):
@@ -182,7 +182,7 @@ def campaign_spending(campaign: CampaignLoss) -> Spending:
 
 def _of_campaign(campaign: CampaignLoss, releases: int) -> Spending:
     rho = campaign.precision_of(releases) / 2
-    return Spending(campaign.epsilon, campaign.delta, rho, 0.0, ((campaign, releases),))
+    return Spending(campaign.epsilon, campaign.delta, rho, 0.0, campaigns=((campaign, releases),))
 
 
 def pure_rho(epsilon: float) -> float:
