@@ -65,7 +65,7 @@ def _campaign_notes(plan: Plan) -> list[str]:
         return []
     return [
         f"the release of this window alone costs one user epsilon {campaign.window_epsilon:.4g} at delta "
-        f"{plan.delta:.3g}, and all releases of the campaign {plan.campaign!r} together at most epsilon "
+        f"{campaign.window_delta:.3g}, and all releases of the campaign {plan.campaign!r} together at most epsilon "
         f"{plan.epsilon:.4g} at delta {plan.delta:.3g}, if devices keep their memory of it; choices of the threshold "
         "come beside that"
     ]

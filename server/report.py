@@ -74,7 +74,7 @@ def _campaign_document(plan: Plan) -> dict[str, Any]:
             "name": plan.campaign,
             "key": campaign.key,
             "visits": campaign.visits,
-            "this_release": {"epsilon": campaign.window_epsilon, "delta": plan.delta},
+            "this_release": {"epsilon": campaign.window_epsilon, "delta": campaign.window_delta},
             "all_releases_at_most": {"epsilon": plan.epsilon, "delta": plan.delta},
         }
     }

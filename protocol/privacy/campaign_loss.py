@@ -79,12 +79,17 @@ class CampaignLoss:
         return self.multiplier * math.sqrt(self.visits) * (1 + 2.0**-50)
 
     @property
+    def window_delta(self) -> float:
+        """The delta of one release alone, so that those of all visits sum to the campaign's."""
+        return self.delta / self.visits
+
+    @property
     def window_epsilon(self) -> float:
-        """The epsilon of one release alone, at the campaign's delta."""
+        """The epsilon of one release alone, at `window_delta`."""
         if self.visits == 1:
             return self.epsilon
-        alone = gaussian_epsilon(self.multiplier * math.sqrt(self.visits), self.delta)
-        return min(max(alone, _LEAST_EPSILON), self.epsilon)
+        alone = gaussian_epsilon(self.multiplier * math.sqrt(self.visits), self.window_delta)
+        return max(alone, _LEAST_EPSILON)
 
     def of_two_bounds(self) -> CampaignLoss:
         """The same releases for neighbours who are two bounds apart: multiplier z/sqrt(2)."""
@@ -95,7 +100,8 @@ class CampaignLoss:
 
     def added_up(self, epsilon: float, delta: float) -> tuple[float, float]:
         """Releases whose own costs sum to this: as a sum, or as the whole campaign where that is less."""
-        return (epsilon, delta) if epsilon <= self.epsilon else (self.epsilon, self.delta)
+        is_less = epsilon <= self.epsilon and delta <= self.delta
+        return (epsilon, delta) if is_less else (self.epsilon, self.delta)
 
 
 Releases = tuple[tuple[CampaignLoss, int], ...]

@@ -181,7 +181,7 @@ def vector_charge(plan: Plan, parameters: dict[str, float | int | str], sensitiv
             norm=plan.norm.value,
             neighbours=plan.neighbours.value,
             epsilon=campaign.window_epsilon,
-            delta=plan.delta,
+            delta=campaign.window_delta,
             loss=campaign,
         )
     return Charge(
