@@ -4,10 +4,10 @@
     python benchmarks/campaign_noise.py --data FILE ...
 
 Every user is active in some of 30 windows, with a histogram of its own in each. A campaign and 30 runs by themselves
-have the same epsilon and delta in all. Runs are composed as Gaussian noise is (z sqrt(30) each), and as a ledger's
-limit admits them, which has to hold for runs that are chosen in view of results. Losses are expected ones: exact for
-the clipped sums, in closed form for the noise. Thresholds are the best of a grid for all windows, or chosen privately
-in the first window and kept.
+have the same epsilon and delta in all. Runs are composed as Gaussian noise is (z sqrt(30) each). "limits" is the ratio
+where a ledger's limit of this epsilon and delta admits either: it has to hold for runs that are chosen in view of
+results, and asks both for more noise. Losses are expected ones: exact for the clipped sums, in closed form for the
+noise. Thresholds are the best of a grid for all windows, or chosen privately in the first window and kept.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.campaign_bound import ONE, sum_bounded
 from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.datasets.guessed import GuessedPopulation
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 from fedhist.simulations.simulation import simulate
 
 WINDOWS = 30
@@ -52,10 +54,12 @@ class Windows:
 
     @property
     def users(self) -> int:
+        """Their number, the same in all windows."""
         return self.each[0].users
 
     @property
     def items(self) -> int:
+        """The number of items."""
         return self.each[0].domain_size
 
 
@@ -75,10 +79,22 @@ def active(whole: csr_array, windows: int, rng: np.random.Generator, name: str) 
     return Windows(name, each)
 
 
-def synthetic(users: int, items: int, seed: int, windows: int) -> csr_array:
-    """Heavy-tailed users, who have in every window that they are active in what they have there in all."""
-    drawn = materialise(HeavyTailedPopulation(users=users, items=items, seed=seed)).histograms
-    return csr_array((drawn.counts * windows, drawn.items, drawn.offsets), shape=(users, items))
+def kinds(users: int, items: int) -> dict[str, Population]:
+    """Users who are alike, and with tails that are heavier and heavier."""
+    return {
+        "alike": PoissonPopulation(users=users, items=items, seed=1, mean=20),
+        "tail index 2.5": GuessedPopulation(users=users, items=items, seed=1, mean_total=20, tail_index=2.5),
+        "tail index 1.5": GuessedPopulation(users=users, items=items, seed=1, mean_total=20, tail_index=1.5),
+        "heavy-tailed": HeavyTailedPopulation(users=users, items=items, seed=1),
+    }
+
+
+def synthetic(population: Population, name: str, windows: int, rng: np.random.Generator) -> Windows:
+    """Users who have in every window that they come to as much as the population says."""
+    drawn = materialise(population).histograms
+    shape = (population.users, population.domain_size)
+    whole = csr_array((drawn.counts.astype(np.int64) * windows, drawn.items, drawn.offsets), shape=shape)
+    return active(whole, windows, rng, f"{name}, {windows} of {WINDOWS}")
 
 
 def loss(summed: np.ndarray, truth: np.ndarray, deviation: float) -> float:
@@ -132,7 +148,7 @@ def grid_for(windows: Windows) -> Sequence[float]:
     norms = np.sqrt(np.concatenate([(rows_of(users).power(2)).sum(axis=1) for users in windows.each[:3]]))
     there = norms[norms > 0]
     low, high = np.quantile(there, [0.02, 0.999])
-    return np.geomspace(max(low / 4, 1.0), high, 14).tolist()
+    return np.geomspace(max(low / 4, 1.0), high, 10).tolist()
 
 
 def rows_of(users: SparsePopulation) -> csr_array:
@@ -157,9 +173,25 @@ def compared(windows: Windows, visits: int) -> None:
     private = of_campaign(windows, chosen(windows, visits), visits, z)
     composed = of_runs(windows, chosen(windows, WINDOWS), z * math.sqrt(WINDOWS))
     print(
-        f"{windows.name:34} {visits:6} {campaign:9.4f} {exact:9.4f} {campaign / exact:7.3f} {in_ledger / by_filter:10.3f} "
-        f"{private:9.4f} {composed:9.4f} {private / composed:7.3f}"
+        f"{windows.name:28} {visits:6} {campaign:8.4f} {exact:8.4f} {campaign / exact:6.3f} "
+        f"{in_ledger / by_filter:8.3f} {private:8.4f} {composed:8.4f} {private / composed:6.3f}",
+        flush=True,
     )
+
+
+def guessed_wrong(population: Population, name: str, rng: np.random.Generator) -> None:
+    """A table of the loss by how often users come and how often they may."""
+    print(f"\nvisits guessed wrong, {name}: the loss over that of {WINDOWS} runs, each at its best threshold")
+    print(f"{'users come':>12} " + " ".join(f"{f'visits {visits}':>10}" for visits in COMES))
+    z = noise_multiplier(EPSILON, DELTA)
+    for comes in COMES:
+        windows = synthetic(population, name, comes, rng)
+        grid = grid_for(windows)
+        exact = min(of_runs(windows, threshold, z * math.sqrt(WINDOWS)) for threshold in grid)
+        ratios = [
+            min(of_campaign(windows, threshold, visits, z) for threshold in grid) / exact for visits in COMES
+        ]
+        print(f"{comes:12} " + " ".join(f"{ratio:10.3f}" for ratio in ratios), flush=True)
 
 
 def main() -> None:
@@ -170,39 +202,27 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--items", type=int, default=100)
     parser.add_argument(
-        "--data", type=Path, nargs="*", default=[], help="populations whose counts are dealt to windows"
+        "--data", type=Path, nargs="*", default=[], help="users whose counts are dealt to windows"
     )
     parser.add_argument("--top-items", type=int, default=100, help="items of these")
     asked = parser.parse_args()
     rng = np.random.default_rng(1)
-    print(
-        f"epsilon {EPSILON:g}, delta {DELTA:g} for all {WINDOWS} windows together; ratios: campaign over {WINDOWS} runs"
-    )
-    print(
-        f"{'':34} {'':6} {'best threshold of each':>27} {'':>10} {'chosen privately, once':>28}\n"
-        f"{'users':34} {'visits':>6} {'campaign':>9} {'runs':>9} {'ratio':>7} {'in ledgers':>10} {'campaign':>9} {'runs':>9} "
-        f"{'ratio':>7}"
-    )
-    sets = [
-        active(synthetic(asked.users, asked.items, 1, comes), comes, rng, f"synthetic, {comes} of {WINDOWS}")
-        for comes in COMES
-    ]
-    compared(sets[1], 3)
-    compared(sets[3], WINDOWS)
+    print(f"epsilon {EPSILON:g}, delta {DELTA:g} in all; a campaign, {WINDOWS} runs, and their ratio")
+    print(f"{'':35} {'best threshold of each':>24} {'':8} {'chosen privately':>24}")
+    heads = ("visits", "campaign", "runs", "ratio", "limits", "campaign", "runs", "ratio")
+    widths = (6, 8, 8, 6, 8, 8, 8, 6)
+    print(f"{'users':28} " + " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for path in asked.data:
         whole = rows_of(read_population(path, top_items=asked.top_items)).astype(np.int64)
-        compared(active(whole, 3, rng, f"{path.stem[:20]}, 3 of {WINDOWS}"), 3)
-        compared(active(whole, WINDOWS, rng, f"{path.stem[:20]}, {WINDOWS} of {WINDOWS}"), WINDOWS)
-    print("\nif visits is guessed wrong: the loss over that of 30 runs, each at its best threshold")
-    print(f"{'users come':>12} " + " ".join(f"{f'visits {visits}':>10}" for visits in COMES))
-    z = noise_multiplier(EPSILON, DELTA)
-    for comes, windows in zip(COMES, sets, strict=True):
-        grid = grid_for(windows)
-        exact = min(of_runs(windows, threshold, z * math.sqrt(WINDOWS)) for threshold in grid)
-        ratios = [
-            min(of_campaign(windows, threshold, visits, z) for threshold in grid) / exact for visits in COMES
-        ]
-        print(f"{comes:12} " + " ".join(f"{ratio:10.3f}" for ratio in ratios))
+        for comes in (3, WINDOWS):
+            compared(active(whole, comes, rng, f"{path.stem[:15]}, {comes} of {WINDOWS}"), comes)
+    if asked.data:
+        return
+    populations = kinds(asked.users, asked.items)
+    for name, population in populations.items():
+        for comes in (3, WINDOWS):
+            compared(synthetic(population, name, comes, rng), comes)
+    guessed_wrong(populations["alike"], "alike", rng)
 
 
 if __name__ == "__main__":
