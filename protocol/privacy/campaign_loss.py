@@ -26,6 +26,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, is_number
@@ -83,7 +84,7 @@ class CampaignLoss:
         """The delta of one release alone, so that those of all visits sum to the campaign's."""
         return self.delta / self.visits
 
-    @property
+    @cached_property
     def window_epsilon(self) -> float:
         """The epsilon of one release alone, at `window_delta`."""
         if self.visits == 1:
