@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.campaign_loss import MAX_VISITS, CampaignLoss
+from fedhist.protocol.privacy.campaign_loss import MAX_VISITS, CampaignLoss, Releases
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -45,6 +45,12 @@ def campaign_in(plan: Mapping[str, Any]) -> CampaignLoss | None:
         epsilon=plan["epsilon"],
         delta=plan["delta"],
     )
+
+
+def releases_in(plan: Mapping[str, Any]) -> Releases:
+    """What of a run of this plan, as JSON has it, is a release of a campaign."""
+    campaign = campaign_in(plan)
+    return () if campaign is None else ((campaign, 1),)
 
 
 def check_campaign(plan: Plan) -> None:

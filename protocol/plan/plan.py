@@ -36,6 +36,7 @@ from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_d
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
+from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins.registry import identities_used
@@ -58,11 +59,6 @@ DEFAULT_DELTA = 1e-6
 _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
-_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-"""E|Z| of a standard Gaussian."""
-_AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
-_ROOT_SPARSITY = (3, 8)
-_LEAST_RESOLUTION = 3.0
 
 _NEWER = ("window", "campaign", "visits")
 """Fields that are in a plan's JSON only if they are set."""
@@ -106,7 +102,7 @@ class Plan(PlanFields):
         check_masking(self)
         check_budgets(self)
         if not self.is_open:
-            self._fill_in("sparsity", self._usual_sparsity())
+            self._fill_in("sparsity", usual_sparsity(self))
         if self.is_pure:
             self._set("delta", 0.0)
         check_discovery(self)
@@ -122,23 +118,6 @@ class Plan(PlanFields):
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
             self._set(name, default)
-
-    def _usual_sparsity(self) -> int:
-        """The largest of 9, 16, ..., 64 with eps' M/(2 sqrt(s)) >= 3, at most all items; all for the paper's selectors.
-
-        The choice tells W(C) = 0 from W(C) = M by a factor of e^3 then. A smaller s sharpens it, and a larger one
-        counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
-        """
-        items = cast(int, self.items)
-        if self.selector in _AS_IN_THE_PAPER:
-            return items
-        root = math.inf
-        if self.mechanism != "laplace" and not self.per_item:
-            moved = clipped_sum_l2(1, domain_size=items, neighbours=self.neighbours).value
-            price = items * moved * self.multiplier * _MEAN_ABSOLUTE
-            root = self.epsilon_select * price / (2 * _LEAST_RESOLUTION)
-        lowest, highest = _ROOT_SPARSITY
-        return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""
@@ -331,7 +310,7 @@ class Plan(PlanFields):
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
         """
-        mean_absolute = _MEAN_ABSOLUTE if self.mechanism == "gaussian" else 1.0
+        mean_absolute = MEAN_ABSOLUTE if self.mechanism == "gaussian" else 1.0
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute

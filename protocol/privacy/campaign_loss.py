@@ -105,6 +105,19 @@ class CampaignLoss:
         return (epsilon, delta) if is_less else (self.epsilon, self.delta)
 
 
+def basic_costs(entries: Iterable[tuple[object, float, float]]) -> list[tuple[float, float]]:
+    """Epsilons and deltas that may be added up, of entries with their losses: those of each campaign are one."""
+    plain: list[tuple[float, float]] = []
+    campaigns: dict[CampaignLoss, list[tuple[float, float]]] = {}
+    for loss, epsilon, delta in entries:
+        where = campaigns.setdefault(loss, []) if isinstance(loss, CampaignLoss) else plain
+        where.append((epsilon, delta))
+    sums = {
+        campaign: tuple(map(math.fsum, zip(*of_it, strict=True))) for campaign, of_it in campaigns.items()
+    }
+    return plain + [campaign.added_up(epsilon, delta) for campaign, (epsilon, delta) in sums.items()]
+
+
 Releases = tuple[tuple[CampaignLoss, int], ...]
 """The number of releases of each of several campaigns, in the order of their keys."""
 

@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss, basic_costs
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -113,16 +113,7 @@ def basic_total(charges: Iterable[Charge]) -> Cost:
     Campaigns aside, it also holds when the budgets of later mechanisms were chosen in view of earlier results, as long
     as a limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
     """
-    plain: list[tuple[float, float]] = []
-    campaigns: dict[CampaignLoss, list[Charge]] = {}
-    for entry in charges:
-        if isinstance(entry.loss, CampaignLoss):
-            campaigns.setdefault(entry.loss, []).append(entry)
-        else:
-            plain.append((entry.epsilon, entry.delta))
-    for campaign, of_it in campaigns.items():
-        sums = exact_sum(one.epsilon for one in of_it), exact_sum(one.delta for one in of_it)
-        plain.append(campaign.added_up(*sums))
+    plain = basic_costs((entry.loss, entry.epsilon, entry.delta) for entry in charges)
     return Cost(exact_sum(epsilon for epsilon, _ in plain), exact_sum(delta for _, delta in plain))
 
 

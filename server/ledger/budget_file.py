@@ -26,8 +26,7 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.plan.campaign_terms import campaign_in
-from fedhist.protocol.privacy.campaign_loss import Releases
+from fedhist.protocol.plan.campaign_terms import releases_in
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -392,19 +391,13 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
                 status=row[5],
                 charges=tuple(charges.get(row[0], ())),
                 reason=row[6],
-                reserved=Spending(*row[7:11], campaigns=_campaigns_in(plan)),
+                reserved=Spending(*row[7:11], campaigns=releases_in(plan)),
                 alone=bool(row[11]),
             )
             for row, plan in ((row, json.loads(row[3])) for row in rows)
         ]
     except (KeyError, TypeError, ValueError, RecursionError) as problem:
         raise sqlite3.DatabaseError("a run can't be read") from problem
-
-
-def _campaigns_in(plan: Mapping[str, Any]) -> Releases:
-    """What of a reservation is the release of a campaign."""
-    campaign = campaign_in(plan)
-    return () if campaign is None else ((campaign, 1),)
 
 
 def _spent(runs: list[RunRecord]) -> Spending:

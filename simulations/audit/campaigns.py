@@ -30,7 +30,7 @@ from fedhist.simulations.engines.in_process import exact_total
 _WINDOWS, _VISITS, _HUGE = 4, 2, 10**6
 _THRESHOLDS = (40.0, 100.0)
 # As for other Gaussian noise: with an epsilon near 0, delta is a distance in total variation.
-_BUDGET = {"epsilon": 0.01, "delta": 0.49}
+_EPSILON, _DELTA = 0.01, 0.49
 
 
 @dataclass
@@ -93,7 +93,8 @@ def adaptive_campaign(neighbours: Neighbours, setting: Setting, *, forgets: bool
             campaign="audit",
             visits=_VISITS,
             neighbours=neighbours,
-            **_BUDGET,
+            epsilon=_EPSILON,
+            delta=_DELTA,
         )
         for threshold in _THRESHOLDS
     ]
