@@ -199,5 +199,6 @@ def _in_words(epsilon: float) -> str:
 
 def _counted(run: RunRecord, limit: Limit | None) -> Spending:
     """What the run counts. One that can only have been admitted by itself is not given back what it did not charge."""
-    alone = limit is not None and limit.claimed(run.reserved) > limit.epsilon
+    reserved, _ = in_one_window(run.reserved, run.plan)
+    alone = limit is not None and limit.claimed(reserved) > limit.epsilon
     return run.reserved if alone and run.charges else run.counted

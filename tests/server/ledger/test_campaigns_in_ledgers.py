@@ -146,3 +146,16 @@ def test_what_would_fit_is_said_of_a_campaign(ledger: BudgetFile) -> None:
     ledger.set_limit(Limit(0.5, 1e-5))
     with pytest.raises(BudgetExceeded, match="It would fit with epsilon"):
         ran(ledger, plan_of(1, visits=1))
+
+
+def test_a_run_that_a_window_admits_only_by_itself_is_given_nothing_back(ledger: BudgetFile) -> None:
+    """For one user in one window a campaign is two bounds: with these, and not with one, the run fits only alone."""
+    ledger.set_limit(Limit(1.56, 1e-6), per_window=True)
+    plan = plan_of(1, visits=1, selector="weighted-quantile", threshold=None)
+    choice, _ = planned_charges(plan)
+    run = begin(ledger, plan)
+    run.record(choice)
+    run.failed("RoundFailed")
+    # What came of the choice was seen: nothing that is chosen in view of it may spend the limit a second time.
+    with pytest.raises(BudgetExceeded, match="in one window would be passed"):
+        begin(ledger, plan_of(1, campaign=None, visits=None, epsilon=0.5))
