@@ -26,6 +26,11 @@ Take = Callable[[Integers], Integers]
 """What a window takes of what each user has left: from 0 to all of it."""
 
 
+def is_known_in(database: sqlite3.Connection, campaign: str) -> bool:
+    """Whether any user has used something of the bound for this campaign."""
+    return database.execute("SELECT 1 FROM campaign WHERE campaign = ?", (campaign,)).fetchone() is not None
+
+
 def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Words) -> Integers:
     """What each of these users has left. Of users who share a key, all but the first have nothing."""
     found = database.execute("SELECT user, used FROM campaign WHERE campaign = ?", (campaign,)).fetchall()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.campaign_memory import TABLE, Take, left_in, spend
+from fedhist.client.campaign_memory import TABLE, Take, is_known_in, left_in, spend
 from fedhist.client.files.user_keys import user_key_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
@@ -112,6 +112,11 @@ class MemoryFile:
         """The secret of the keys under which the file remembers users, see `files/user_keys`."""
         with _transaction(self.path) as database:
             return user_key_of(_secret(database, self.path))
+
+    def knows(self, campaign: str) -> bool:
+        """Whether a release of this campaign took anything of any user's bound."""
+        with _transaction(self.path) as database:
+            return is_known_in(database, campaign)
 
     def left(self, campaign: str, users: Words) -> Integers:
         """What each of these users has left of its bound for a campaign, see `clips/campaign_bound`."""

@@ -23,6 +23,7 @@ from fedhist.protocol.histograms import Integers, Population
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Request, Round
+from fedhist.server.ledger.budget_file import BudgetFile
 
 Spend = Callable[[Request], None]
 """Called with each request before it is asked."""
@@ -41,6 +42,31 @@ def check_memory(campaign: str | None, memory: Path | None) -> None:
             "--campaign-memory without a campaign",
             allowed="--campaign-memory with --campaign and --visits",
             advice="leave it out",
+        )
+
+
+def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> None:
+    """Refuse a memory that knows nothing of a campaign whose releases are in the ledger.
+
+    The ledger counts them all as one bound for each user, and under a new memory everybody would get another one.
+    """
+    campaign = plan.of_campaign
+    if (
+        campaign is None
+        or memory is None
+        or ledger is None
+        or not ledger.is_file()
+        or not ledger.stat().st_size
+    ):
+        return
+    charged = any(charge.loss == campaign for charge in BudgetFile.open(ledger, create=False).charges())
+    if charged and not MemoryFile(memory).knows(campaign.key):
+        raise InvalidInput(
+            f"the ledger {ledger.name} has releases of the campaign {plan.campaign!r}, and the memory {memory.name} "
+            "knows nothing of them",
+            allowed="the memory of the campaign's earlier windows: with another one each user would get a second "
+            "bound, which the ledger does not count",
+            advice="give that --campaign-memory; if it is lost, name another --campaign, which is charged anew",
         )
 
 

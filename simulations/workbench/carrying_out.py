@@ -23,7 +23,7 @@ from fedhist.server.result_folder import check_target
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.server.trace_file import Recorder
-from fedhist.simulations.campaign import check_memory
+from fedhist.simulations.campaign import check_memory, check_same_memory
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import DEFAULT_NODES, ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.engines.cores import worker_notes
@@ -126,6 +126,7 @@ def carry_out(
     notes = (*_budget_notes(plan, settings), *worker_notes(loaded.population, asked.workers))
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *notes))
     check_ready(asked, loaded, plan)
+    check_same_memory(plan, asked.campaign_memory, asked.ledger)
     engine = engine_of(asked, plan)
     observe_too = on_plan(plan)
     written: list[str] = []

@@ -119,6 +119,26 @@ def test_users_of_a_table_are_known_by_their_names(tmp_path: Path) -> None:
         fedhist.histogram(table, window="2026-11-03", **(usual | {"campaign_memory": None}))
 
 
+def test_another_memory_is_no_second_bound_for_a_campaign_that_is_charged(tmp_path: Path) -> None:
+    rows = [(f"u{user}", "ab"[user % 2], f"2026-11-{day:02}") for day in (1, 2) for user in range(20)]
+    table = pl.DataFrame(rows, schema=["user", "item", "when"], orient="row")
+    usual: dict[str, Any] = {"time": "when", "items": ["a", "b"], "ledger": tmp_path / "l", "visits": 1}
+    usual |= {"selector": "fixed", "threshold": 9.0}
+
+    def asked(day: int, memory: str, campaign: str = "autumn") -> Result:
+        window = {"window": f"2026-11-{day:02}", "campaign": campaign}
+        return fedhist.histogram(table, **window, campaign_memory=tmp_path / memory, **usual)
+
+    asked(1, "m")
+    with pytest.raises(InvalidInput, match="the memory mistyped knows nothing of them"):
+        asked(2, "mistyped")
+    assert len(fedhist.BudgetFile.open(tmp_path / "l", create=False).runs()) == 1
+    asked(2, "m")
+    # A new campaign may have a memory of its own: it is charged.
+    asked(2, "mistyped", campaign="winter")
+    assert fedhist.BudgetFile.open(tmp_path / "l", create=False).spent().epsilon == 2.0
+
+
 def test_the_command_runs_a_window_of_a_campaign(fedhist: Fedhist, tmp_path: Path) -> None:
     (tmp_path / "v.csv").write_text("user,item,when\n" + "".join(f"u{n},a,2026-11-01\n" for n in range(50)))
     (tmp_path / "items.txt").write_text("a\nb\n")
