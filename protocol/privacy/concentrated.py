@@ -60,6 +60,9 @@ _ROUNDED_UP = 1 + 1e-12
 _SEARCH_STEPS = 100
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
+NO_END = (1 << 40) - 1
+"""The number of runs that a limit has room for where more of them cost nothing more, as in a campaign."""
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -314,11 +317,11 @@ class Limit:
         return min(by_sums, by_rho)
 
     def runs_left(self, spent: Spending, run: Spending) -> int:
-        """The number of runs of this cost that would still be admitted, one after another."""
+        """The number of runs of this cost that would still be admitted, one after another; NO_END for any number."""
         if not self.admits(spent, run):
             return 0
         low, high = 1, 2
-        while self.admits(spent + run.times(high - 1), run) and high < 1 << 40:
+        while self.admits(spent + run.times(high - 1), run) and high <= NO_END:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2

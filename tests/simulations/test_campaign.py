@@ -148,3 +148,6 @@ def test_the_command_runs_a_window_of_a_campaign(fedhist: Fedhist, tmp_path: Pat
     assert json.loads(out)["campaign"]["visits"] == 3
     shown = json.loads(fedhist("ledger", "show", f"{tmp_path}/l", "--json").out)
     assert shown["runs"][0]["plan"]["campaign"] == "autumn"
+    fedhist("ledger", "limit", f"{tmp_path}/l", "--epsilon", "9", "--delta", "1e-5")
+    fedhist(*flags.split(), *campaign.split(), "--selector", "fixed", "--threshold", "3")
+    assert "room for any number of runs like the last" in fedhist("ledger", "show", f"{tmp_path}/l").out
