@@ -80,10 +80,16 @@ def test_later_windows_lose_what_was_used_and_the_result_says_what_it_costs(tmp_
     assert any("all releases of the campaign 'autumn'" in note for note in document["notes"])
 
 
-def test_a_run_that_another_one_overtook_releases_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counts", [3, 0])
+def test_a_run_that_another_one_overtook_releases_nothing_whatever_that_one_took(
+    tmp_path: Path, counts: int
+) -> None:
+    """Also if nobody had anything there: to go on then would tell that nobody had."""
+    other = population_of(np.full((60, 6), counts))
+
     def overtake(charge: Charge) -> None:
         if charge.round == "select":
-            ran(1, tmp_path / "m")
+            simulate(other, plan_of(1), truth=False, campaign_memory=tmp_path / "m")
 
     with pytest.raises(RoundFailed, match="another run has used"):
         simulate(
