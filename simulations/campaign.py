@@ -42,26 +42,25 @@ def check_memory(campaign: str | None, memory: Path | None) -> None:
 
 
 def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> None:
-    """Refuse a memory that knows nothing of a campaign whose releases are in the ledger.
+    """Refuse a memory that knows of fewer releases of the campaign than the ledger: a new one, or an older copy.
 
-    The ledger counts them all as one bound for each user, and under a new memory everybody would get another one.
+    Each was spent before it was charged. The ledger counts them all as one bound for each user, of which such a memory
+    would hand out some a second time.
     """
     campaign = plan.of_campaign
-    if (
-        campaign is None
-        or memory is None
-        or ledger is None
-        or not ledger.is_file()
-        or not ledger.stat().st_size
-    ):
+    if campaign is None or memory is None or ledger is None:
         return
-    charged = any(charge.loss == campaign for charge in BudgetFile.open(ledger, create=False).charges())
-    if charged and not MemoryFile(memory).releases(campaign.key):
+    if not ledger.is_file() or not ledger.stat().st_size:
+        return
+    charges = BudgetFile.open(ledger, create=False).charges()
+    charged = sum(charge.loss == campaign for charge in charges)
+    known = MemoryFile(memory).releases(campaign.key)
+    if known < charged:
         raise InvalidInput(
-            f"the ledger {ledger.name} has releases of the campaign {plan.campaign!r}, and the memory {memory.name} "
-            "knows nothing of them",
-            allowed="the memory of the campaign's earlier windows: with another one each user would get a second "
-            "bound, which the ledger does not count",
+            f"the ledger {ledger.name} has {charged} release{'' if charged == 1 else 's'} of the campaign "
+            f"{plan.campaign!r}, and the memory {memory.name} knows of {known or 'none'}",
+            allowed="the memory of all earlier windows: another one, or an older copy, would give users again what "
+            "they have used, and the ledger does not count that",
             advice="give that --campaign-memory; if it is lost, name another --campaign, which is charged anew",
         )
 

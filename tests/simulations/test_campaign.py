@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,13 @@ def test_another_memory_is_no_second_bound_for_a_campaign_that_is_charged(tmp_pa
         return fedhist.histogram(table, **window, campaign_memory=tmp_path / memory, **usual)
 
     asked(1, "m")
-    with pytest.raises(InvalidInput, match="the memory mistyped knows nothing of them"):
+    shutil.copy(tmp_path / "m", tmp_path / "copy")
+    with pytest.raises(InvalidInput, match="the memory mistyped knows of none"):
         asked(2, "mistyped")
     assert len(fedhist.BudgetFile.open(tmp_path / "l", create=False).runs()) == 1
     asked(2, "m")
+    with pytest.raises(InvalidInput, match="the memory copy knows of 1"):
+        asked(1, "copy")
     # A new campaign may have a memory of its own: it is charged.
     asked(2, "mistyped", campaign="winter")
     assert fedhist.BudgetFile.open(tmp_path / "l", create=False).spent().epsilon == 2.0
