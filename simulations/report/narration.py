@@ -70,7 +70,7 @@ def in_words(event: Event, plan: Plan) -> str:
                 f"before any noise is drawn."
             )
         case RoundAsked() | RoundEnded() | MessagesLeftOut() | MessageSent() | DroppedOut():
-            words = _round_event(event)
+            words = round_event_words(event)
         case Scored(candidates=candidates, chosen=chosen):
             words = f"The selector saw {len(candidates)} candidates and drew {chosen:,.4g}. (not private)"
         case Viewed(participant=who, places=places, masked=masked):
@@ -113,7 +113,8 @@ def _state(event: StateEntered, plan: Plan) -> str:
             )
 
 
-def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:
+def round_event_words(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:
+    """An event of a round as a sentence."""
     stage = f", stage {event.stage}" if event.stage else ""
     match event:
         case RoundAsked(participants=participants):
