@@ -19,6 +19,7 @@ from fedhist.protocol.events import (
     MessagesLeftOut,
     RoundAsked,
     RoundEnded,
+    RunEnded,
 )
 from fedhist.simulations.report.narration import round_event_words
 
@@ -172,6 +173,9 @@ def exchanges(lines: Iterable[TraceLine]) -> Iterator[Exchange | TraceLine]:
     for line in lines:
         event = line.event
         if not isinstance(event, RoundEvent):
+            if isinstance(event, RunEnded) and current is not None:
+                yield current
+                current = None
             yield line
             continue
         if current is not None and (current.round, current.stage) != (event.round, event.stage):

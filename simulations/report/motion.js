@@ -214,7 +214,7 @@
     if (data.lying && ["answers", "masked"].includes(shown.held)) {
       const item = document.createElement("li");
       item.className = "motion-lying";
-      item.textContent = `${data.lying.toLocaleString("en")} of these lie, and nobody can see which`;
+      item.textContent = `${data.lying.toLocaleString("en")} of these lie: the server can't see which`;
       items.push(item);
     }
     find(".motion-legend").replaceChildren(...items);

@@ -28,7 +28,7 @@ _EXAMPLE = (
     "<p><b>An example, with made-up numbers.</b> Two neighbours have 3 and 4, and agree on the mask 57.</p>"
     "<table><tr><td>one sends</td><td>3 + 57</td><td>= 60</td></tr><tr><td>the other sends</td><td>4 − 57</td>"
     "<td>= −53</td></tr><tr><td>the server adds</td><td>60 − 53</td><td>= <b>7</b></td></tr></table>"
-    "<p>The mask could be any number, so neither 60 nor −53 tells anything. Their sum is 3 + 4.</p>"
+    "<p>The mask could be any number, so neither 60 nor −53 tells anything. Their sum is 3&nbsp;+&nbsp;4.</p>"
 )
 _LABEL = "The rounds, step by step. Space plays and pauses, left and right arrow keys step."
 

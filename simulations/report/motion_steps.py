@@ -353,7 +353,7 @@ def _is_charge(part: Exchange | TraceLine) -> bool:
 def _spent(charge: Mapping[str, Any]) -> str:
     if charge["epsilon"] is None:
         return "not private"
-    return f"ε {number(charge['epsilon'])}" if charge["epsilon"] else f"δ {charge['delta']:g}"
+    return f"ε {number(charge['epsilon'])}" if charge["epsilon"] else f"δ {charge['delta']:.3g}"
 
 
 def _gone_words(dropped: Sequence[DroppedOut]) -> str:
