@@ -224,7 +224,7 @@
     const say = (side, what, words) => { picture.querySelector(`.motion-${what}.${side}`).textContent = words; };
     say("devices", "name", data.noun === "process" ? `1 process, ${amount(data.users, "user")}` : amount(shown.participants, "participant"));
     const missing = shown.missing ? `${shown.missing.toLocaleString("en")} dropped out` : "";
-    const answered = step.answered === undefined || data.noun === "process" ? "" : `${step.answered.toLocaleString("en")} answered`;
+    const answered = step.answered === undefined || data.noun === "process" ? "" : `${step.answered.toLocaleString("en")} ${step.scene === "answers" ? "in the sum" : "answered"}`;
     say("devices", "count", [answered, missing].filter(Boolean).join(" · "));
     say("server", "name", "server");
     const users = shown.users === undefined ? "" : `, ${amount(shown.users, "user")}`;

@@ -39,7 +39,7 @@ def motion_section(run: RunData) -> str:
         return ""
     faults = run.document.get("faults") or {"rounds": {}}
     lying = {name: sum(one["lying"].values()) for name, one in faults["rounds"].items()}
-    steps = motion_steps(run.trace, lying=lying)
+    steps = motion_steps(run.trace, released=len(run.values), lying=lying)
     data = {
         "steps": [_step_data(step) for step in steps],
         "released": _released(run),

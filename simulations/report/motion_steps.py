@@ -190,21 +190,22 @@ class _Cohort:
         return gone
 
 
-def motion_steps(trace: Trace, *, lying: Mapping[str, int]) -> list[MotionStep]:
+def motion_steps(trace: Trace, *, released: int, lying: Mapping[str, int]) -> list[MotionStep]:
     """The steps of a traced run.
 
     Args:
         trace: of the run.
+        released: the number of values that it released.
         lying: the number of participants in each round's sum that made their answers up, where faults were simulated.
     """
-    return list(_Player(trace, lying).steps())
+    return list(_Player(trace, released, lying).steps())
 
 
 class _Player:
     """Reads a trace from its beginning to its end."""
 
-    def __init__(self, trace: Trace, lying: Mapping[str, int]) -> None:
-        self._plan, self._lying = trace.plan, lying
+    def __init__(self, trace: Trace, released: int, lying: Mapping[str, int]) -> None:
+        self._plan, self._released, self._lying = trace.plan, released, lying
         numbered = [TraceLine(place, at, event) for place, (at, event) in enumerate(trace.lines)]
         self._parts = list(exchanges(numbered))
         self._participants: dict[str, int] = {}
@@ -232,7 +233,8 @@ class _Player:
             case StateEntered(state="planned"):
                 yield self._step("plan", "The plan", caption, "The plan, which is public.")
             case StateEntered(state="released"):
-                sees = "What everybody sees: the released values, with their noise."
+                values = f"{_counted(self._released, 'value')} with noise" if self._released else "no value"
+                sees = f"From now on the same as everybody: {values}, and what was spent."
                 yield self._step("released", "Released", caption, sees)
             case StateEntered(state=state):
                 # A round begins, and everybody in it is there.
@@ -332,7 +334,7 @@ class _Player:
         if self._cohort.participants == 1:
             return "The process answers once, for all its users."
         of = "" if ended.participants == ended.answered else f" of {ended.participants:,}"
-        said = f"{ended.answered:,}{of} answer{'' if of or ended.answered > 1 else 's'}."
+        said = f"{ended.answered:,}{of} {'answer' if stage else 'are in the sum'}."
         before = self._cohort.participants - ended.participants
         if stage == MaskingStage.ADVERTISING and before > 0:
             said += f" The keys of {before:,} came with the answers that ended the round before."

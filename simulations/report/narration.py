@@ -107,6 +107,8 @@ def _state(event: StateEntered, plan: Plan) -> str:
             largest = "The largest threshold" if plan.thresholds > 1 else "The threshold"
             asks = round_words(plan)[Round.RELEASE].asks
             return f"{largest} is {event.threshold:,.4g}, {how}. The server asks for {asks}."
+        case _ if plan.discovers and event.threshold == 0:
+            return "No item was found: nothing was released."
         case _:
             return (
                 f"{release_words(plan).detail} The result is released, once; nothing else leaves the server."

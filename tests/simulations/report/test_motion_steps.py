@@ -32,7 +32,7 @@ def steps_of(plan: Plan, *events: Event, lying: dict[str, int] | None = None) ->
     recorder = Recorder(plan, simulated=True, clock=lambda: 0.0)
     for event in (StateEntered("planned", None), StateEntered("selecting", None), *events):
         recorder(event)
-    return motion_steps(Trace(plan, "in-process", True, tuple(recorder.lines)), lying=lying or {})
+    return motion_steps(Trace(plan, "in-process", True, tuple(recorder.lines)), released=5, lying=lying or {})
 
 
 def exchange(participants: int, gone: dict[int, str], stage: str = "", *, heard: bool = False) -> list[Event]:
@@ -54,7 +54,7 @@ class TestDropOuts:
         steps = steps_of(PLAN, *events[:-1], events[-1])
         first, second = (step for step in steps if step.scene == "answers")
         assert (first.gone, first.answered, first.missing) == ([(1, "silent")], 8, 1)
-        assert first.counts == "8 of 9 answer. 1 gave no answer (2)."
+        assert first.counts == "8 of 9 are in the sum. 1 gave no answer (2)."
         assert second.gone == [(2, "refused"), (6, "refused")]
         assert "1 sent bytes that can't be read (7); 1 answered with an error (3)" in second.counts
 
