@@ -229,7 +229,9 @@
     say("server", "name", "server");
     const users = shown.users === undefined ? "" : `, ${amount(shown.users, "user")}`;
     const who = data.noun === "process" ? amount(shown.users || 0, "user") : amount(shown.summed || 0, "participant") + users;
-    const held = HELD[step.scene] && amount(step.answered || 0, HELD[step.scene]);
+    // Keys may have come before the round.
+    const messages = step.scene === "keys" ? shown.participants - shown.missing : step.answered || 0;
+    const held = HELD[step.scene] && amount(messages, HELD[step.scene]);
     const words = shown.released ? "released" : shown.summed === undefined ? held : who;
     say("server", "count", words || "");
   }

@@ -289,6 +289,8 @@ class _Player:
     def _drop(self, exchange: Exchange) -> list[tuple[int, str]]:
         """The dots that are gone with this exchange."""
         heard = {message.participant for message in exchange.sent(TO_SERVER)}
+        if exchange.asked is None:  # whom a masked round as a whole leaves out had answered in its stages
+            heard |= {one.participant for one in exchange.dropped}
         late = exchange.stage == MaskingStage.UNMASKING
         named = [(number_of(one.participant), _look(one, heard, late=late)) for one in exchange.dropped]
         ended = exchange.ended if exchange.asked is not None else None

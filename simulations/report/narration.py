@@ -120,7 +120,11 @@ def round_event_words(event: RoundAsked | RoundEnded | MessagesLeftOut | Message
     stage = f", stage {event.stage}" if event.stage else ""
     match event:
         case RoundAsked(participants=participants):
-            who = "the cohort" if participants is None else f"{participants:,} participants"
+            who = (
+                "the cohort"
+                if participants is None
+                else f"{participants:,} participant{'' if participants == 1 else 's'}"
+            )
             what = f": {STAGES[event.stage]}" if event.stage in STAGES else ""
             return f"The server asks {who} for round {event.round}{stage}{what}."
         case RoundEnded():

@@ -58,22 +58,27 @@ class TestDropOuts:
         assert second.gone == [(2, "refused"), (6, "refused")]
         assert "1 sent bytes that can't be read (7); 1 answered with an error (3)" in second.counts
 
-    def test_in_a_masked_round_those_of_the_last_stage_are_in_the_sum(self) -> None:
+    def test_in_a_masked_round_those_of_the_last_stage_are_in_the_sum_and_who_is_left_out_is_not(
+        self,
+    ) -> None:
         plan = Plan(users=3_000, items=5, masking="secagg", participants=20)
         events: list[Event] = []
         left = 20
         for stage, gone in zip(STAGES, (4, 5, None, 6, 7), strict=True):
             events += exchange(left, {} if gone is None else {gone: "no-answer"}, stage)
             left -= gone is not None
-        steps = steps_of(plan, *events, RoundEnded("select", "", 20, 17, 51, 9, 0.1))
+        left_out = DroppedOut("select", "", "node 9", "bad-share", None)
+        steps = steps_of(plan, *events, left_out, RoundEnded("select", "", 20, 16, 48, 9, 0.1))
         by_scene = {step.scene: step for step in steps}
         assert {scene: step.gone for scene, step in by_scene.items() if step.gone} == {
             "keys": [(3, "silent")],
             "shares": [(4, "silent")],
             "masked": [(5, "silent")],
             "unmasks": [(6, "late")],
+            "sum": [(8, "refused")],
         }
-        assert (by_scene["sum"].summed, by_scene["sum"].users, by_scene["sum"].missing) == (17, 51, 4)
+        assert (by_scene["sum"].summed, by_scene["sum"].users, by_scene["sum"].missing) == (16, 48, 5)
+        assert "1 left out, bad-share (9)." in by_scene["sum"].caption
 
     def test_a_thousand_are_fewer_dots_with_exact_counts_and_little_data(self) -> None:
         events: list[Event] = []
