@@ -37,7 +37,7 @@
     return Array.from({ length: count }, (_, place) => {
       if (count === 1) return [x, y];
       const angle = count < 12 ? (2 * Math.PI * place) / count - Math.PI / 2 : place * GOLDEN;
-      const away = radius * (count < 12 ? 0.62 : 0.95 * Math.sqrt((place + 0.5) / count));
+      const away = radius * (count < 12 ? 0.62 : (1 - 0.5 / Math.sqrt(count)) * Math.sqrt((place + 0.5) / count));
       return [x + away * Math.cos(angle), y + away * Math.sin(angle)];
     });
   }

@@ -336,7 +336,7 @@ class _Player:
         if self._cohort.participants == 1:
             return "The process answers once, for all its users."
         of = "" if ended.participants == ended.answered else f" of {ended.participants:,}"
-        said = f"{ended.answered:,}{of} {'answer' if stage else 'are in the sum'}."
+        said = f"{ended.answered:,}{of} {'answered' if stage else 'are in the sum'}."
         before = self._cohort.participants - ended.participants
         if stage == MaskingStage.ADVERTISING and before > 0:
             said += f" The keys of {before:,} came with the answers that ended the round before."
