@@ -1,0 +1,146 @@
+"""Execute the notebooks in this folder and store their outputs: `python docs/run_notebooks.py [--check] [NAME.ipynb ...]`.
+
+With --check nothing is written: a stored text that is not what the cell gives now, or a picture that looks different,
+is an error. Plain `exec`, because nbclient and ipykernel would bring a dozen packages to the tests. A cell
+shows what it prints, then its figures, then its last expression as a picture or HTML if it has one, else as text.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import difflib
+import io
+import json
+import sys
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.image
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+NOTEBOOKS = ("tutorial.ipynb", "research.ipynb")
+PICTURE = {"dpi": 100, "facecolor": "white", "metadata": {"Software": None}}
+MOST_PIXELS = 0.02
+"""Pictures are alike if fewer than this share of their pixels differ: versions of matplotlib set letters differently."""
+
+
+def run_cell(source: str, names: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """What the cell puts out, as a notebook stores it."""
+    from matplotlib import pyplot
+
+    tree = ast.parse(source, where)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed, value = io.StringIO(), None
+    with redirect_stdout(printed), warnings.catch_warnings():
+        # This is where a figure is shown: below.
+        warnings.filterwarnings("ignore", message=".*is non-interactive", category=UserWarning)
+        exec(compile(tree, where, "exec"), names)  # noqa: S102 - the notebook's own code
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), where, "eval"), names)  # noqa: S307
+    outputs: list[dict[str, Any]] = []
+    if printed.getvalue():
+        outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(printed.getvalue())})
+    for number in pyplot.get_fignums():
+        outputs.append(_shown({"image/png": _png(pyplot.figure(number))}))
+    pyplot.close("all")
+    if value is not None:
+        outputs.append(_shown(_form_of(value)))
+    return outputs
+
+
+def _form_of(value: Any) -> dict[str, Any]:
+    """One form is enough, and the plain one of some objects tells seconds."""
+    if isinstance(value, matplotlib.figure.Figure):
+        return {"image/png": _png(value)}
+    if hasattr(value, "_repr_html_"):
+        return {"text/html": _lines(value._repr_html_())}
+    return {"text/plain": _lines(repr(value))}
+
+
+def _shown(data: dict[str, Any]) -> dict[str, Any]:
+    return {"data": data, "metadata": {}, "output_type": "display_data"}
+
+
+def _png(figure: Any) -> str:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", **PICTURE)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def executed(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook with the outputs that its cells give, from top to bottom."""
+    matplotlib.use("agg")
+    names: dict[str, Any] = {"__name__": "notebook"}
+    cells = []
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "code":
+            outputs = run_cell("".join(cell["source"]), names, where=f"cell {number}")
+            cells.append(cell | {"outputs": outputs, "execution_count": None})
+        else:
+            cells.append(cell)
+    return notebook | {"cells": cells}
+
+
+def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """What the stored outputs say and the cells do not, in words; empty for a true notebook."""
+    found = []
+    for number, (kept, new) in enumerate(zip(stored["cells"], given["cells"], strict=True)):
+        before, after = kept.get("outputs", []), new.get("outputs", [])
+        if [_text(one) for one in before] != [_text(one) for one in after]:
+            lines = (sum((_text(one) for one in outputs), []) for outputs in (before, after))
+            found.append(
+                f"cell {number}:\n" + "\n".join(difflib.unified_diff(*lines, "stored", "given", lineterm=""))
+            )
+        elif not all(_looks_alike(old, now) for old, now in zip(before, after, strict=True)):
+            found.append(f"cell {number}: the picture is another one")
+    return found
+
+
+def _text(output: dict[str, Any]) -> list[str]:
+    """The lines of an output; of a picture, only that it is one."""
+    data = output.get("data", {"text": output.get("text", [])})
+    return [f"<{kind}>" if kind == "image/png" else "".join(data[kind]) for kind in sorted(data)]
+
+
+def _looks_alike(stored: dict[str, Any], given: dict[str, Any]) -> bool:
+    pictures = [_pixels(one["data"]["image/png"]) for one in (stored, given) if "image/png" in one.get("data", {})]
+    if not pictures:
+        return True
+    before, after = pictures
+    return before.shape == after.shape and float((np.abs(before - after) > 0.2).any(axis=2).mean()) < MOST_PIXELS
+
+
+def _pixels(png: str) -> Any:
+    return matplotlib.image.imread(io.BytesIO(base64.b64decode(png)), format="png")
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Execute, then store or compare."""
+    check = "--check" in arguments
+    wrong = 0
+    for name in [one for one in arguments if one != "--check"] or NOTEBOOKS:
+        path = HERE / name
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        given = executed(notebook)
+        if not check:
+            path.write_text(json.dumps(given, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            continue
+        for difference in differences(notebook, given):
+            wrong += 1
+            print(f"{name}, {difference}", file=sys.stderr)
+    if wrong:
+        print("to store what the cells give now: python docs/run_notebooks.py", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
