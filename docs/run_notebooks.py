@@ -1,8 +1,10 @@
-"""Execute the notebooks in this folder and store their outputs: `python docs/run_notebooks.py [--check] [NAME.ipynb ...]`.
+"""Execute the notebooks of this folder and store their outputs: `python docs/run_notebooks.py [--check] [NAME ...]`.
 
 With --check nothing is written: a stored text that is not what the cell gives now, or a picture that looks different,
-is an error. Plain `exec`, because nbclient and ipykernel would bring a dozen packages to the tests. A cell
-shows what it prints, then its figures, then its last expression as a picture or HTML if it has one, else as text.
+is an error. So no cell may print a time.
+
+Plain `exec`, because nbclient and ipykernel would bring a dozen packages to the tests. A cell shows what it prints,
+then its figures, then its last expression as a picture or HTML if it has one, else as text. A warning is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ HERE = Path(__file__).resolve().parent
 NOTEBOOKS = ("tutorial.ipynb", "research.ipynb")
 DOTS_AN_INCH = 100
 MOST_PIXELS = 0.02
-"""Pictures are alike if fewer than this share of their pixels differ: versions of matplotlib set letters differently."""
+"""Pictures are alike if a smaller share of their pixels differs: versions of matplotlib set letters differently."""
+_VISIBLE = 0.2
 
 
 def run_cell(source: str, names: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
@@ -39,7 +42,8 @@ def run_cell(source: str, names: dict[str, Any], *, where: str) -> list[dict[str
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
     with redirect_stdout(printed), warnings.catch_warnings():
-        # This is where a figure is shown: below.
+        warnings.simplefilter("error")
+        # `plt.show()`: figures are shown below.
         warnings.filterwarnings("ignore", message=".*is non-interactive", category=UserWarning)
         exec(compile(tree, where, "exec"), names)  # noqa: S102 - the notebook's own code
         if isinstance(last, ast.Expr):
@@ -96,10 +100,9 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[str]:
     for number, (kept, new) in enumerate(zip(stored["cells"], given["cells"], strict=True)):
         before, after = kept.get("outputs", []), new.get("outputs", [])
         if [_text(one) for one in before] != [_text(one) for one in after]:
-            lines = (sum((_text(one) for one in outputs), []) for outputs in (before, after))
-            found.append(
-                f"cell {number}:\n" + "\n".join(difflib.unified_diff(*lines, "stored", "given", lineterm=""))
-            )
+            lines = ([line for one in outputs for line in _text(one)] for outputs in (before, after))
+            changes = difflib.unified_diff(*lines, "stored", "given", lineterm="")
+            found.append("\n".join([f"cell {number}:", *changes]))
         elif not all(_looks_alike(old, now) for old, now in zip(before, after, strict=True)):
             found.append(f"cell {number}: the picture is another one")
     return found
@@ -108,15 +111,20 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[str]:
 def _text(output: dict[str, Any]) -> list[str]:
     """The lines of an output; of a picture, only that it is one."""
     data = output.get("data", {"text": output.get("text", [])})
-    return [f"<{kind}>" if kind == "image/png" else "".join(data[kind]) for kind in sorted(data)]
+    lines = []
+    for kind in sorted(data):
+        lines += ["(a picture)"] if kind == "image/png" else "".join(data[kind]).splitlines()
+    return lines
 
 
 def _looks_alike(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-    pictures = [_pixels(one["data"]["image/png"]) for one in (stored, given) if "image/png" in one.get("data", {})]
-    if not pictures:
+    """Whether two outputs of the same text have the same picture, if any."""
+    if "image/png" not in stored.get("data", {}):
         return True
-    before, after = pictures
-    return before.shape == after.shape and float((np.abs(before - after) > 0.2).any(axis=2).mean()) < MOST_PIXELS
+    before, after = (_pixels(one["data"]["image/png"]) for one in (stored, given))
+    if before.shape != after.shape:
+        return False
+    return float((np.abs(before - after) > _VISIBLE).any(axis=2).mean()) < MOST_PIXELS
 
 
 def _pixels(png: str) -> Any:
