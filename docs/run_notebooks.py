@@ -24,13 +24,14 @@ from typing import Any
 import matplotlib
 import matplotlib.image
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 NOTEBOOKS = ("tutorial.ipynb", "research.ipynb")
 DOTS_AN_INCH = 100
-MOST_PIXELS = 0.02
-"""Pictures are alike if a smaller share of their pixels differs: versions of matplotlib set letters differently."""
+MOST_PIXELS = 0.005
+"""Pictures are alike if a smaller share of their pixels differs visibly."""
 _VISIBLE = 0.2
 
 
@@ -52,27 +53,27 @@ def run_cell(source: str, names: dict[str, Any], *, where: str) -> list[dict[str
     if printed.getvalue():
         outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(printed.getvalue())})
     for number in pyplot.get_fignums():
-        outputs.append(_shown({"image/png": _png(pyplot.figure(number))}))
+        outputs.append(_shown(pyplot.figure(number)))
     pyplot.close("all")
     if value is not None:
-        outputs.append(_shown(_form_of(value)))
+        outputs.append(_shown(value))
     return outputs
 
 
-def _form_of(value: Any) -> dict[str, Any]:
-    """One form is enough, and the plain one of some objects tells seconds."""
-    if isinstance(value, matplotlib.figure.Figure):
-        return {"image/png": _png(value)}
-    if hasattr(value, "_repr_html_"):
-        return {"text/html": _lines(value._repr_html_())}
-    return {"text/plain": _lines(repr(value))}
+def _shown(value: Any) -> dict[str, Any]:
+    """A value as an output, in one form: the plain one of some objects tells seconds. A picture says who drew it."""
+    metadata: dict[str, Any] = {}
+    if isinstance(value, Figure):
+        data: dict[str, Any] = {"image/png": _png(value)}
+        metadata["matplotlib"] = matplotlib.__version__
+    elif hasattr(value, "_repr_html_"):
+        data = {"text/html": _lines(value._repr_html_())}
+    else:
+        data = {"text/plain": _lines(repr(value))}
+    return {"data": data, "metadata": metadata, "output_type": "display_data"}
 
 
-def _shown(data: dict[str, Any]) -> dict[str, Any]:
-    return {"data": data, "metadata": {}, "output_type": "display_data"}
-
-
-def _png(figure: Any) -> str:
+def _png(figure: Figure) -> str:
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DOTS_AN_INCH, facecolor="white")
     # A palette is enough for charts, and a third of the bytes.
@@ -100,10 +101,10 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[str]:
     for number, (kept, new) in enumerate(zip(stored["cells"], given["cells"], strict=True)):
         before, after = kept.get("outputs", []), new.get("outputs", [])
         if [_text(one) for one in before] != [_text(one) for one in after]:
-            lines = ([line for one in outputs for line in _text(one)] for outputs in (before, after))
-            changes = difflib.unified_diff(*lines, "stored", "given", lineterm="")
+            old, now = ([line for one in outputs for line in _text(one)] for outputs in (before, after))
+            changes = difflib.unified_diff(old, now, "stored", "given", lineterm="")
             found.append("\n".join([f"cell {number}:", *changes]))
-        elif not all(_looks_alike(old, now) for old, now in zip(before, after, strict=True)):
+        elif not all(_looks_alike(*pair) for pair in zip(before, after, strict=True)):
             found.append(f"cell {number}: the picture is another one")
     return found
 
@@ -118,8 +119,8 @@ def _text(output: dict[str, Any]) -> list[str]:
 
 
 def _looks_alike(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-    """Whether two outputs of the same text have the same picture, if any."""
-    if "image/png" not in stored.get("data", {}):
+    """Whether two outputs have the same picture, if any. Versions of matplotlib set letters differently."""
+    if "image/png" not in stored.get("data", {}) or stored["metadata"] != given["metadata"]:
         return True
     before, after = (_pixels(one["data"]["image/png"]) for one in (stored, given))
     if before.shape != after.shape:
