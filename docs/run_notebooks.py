@@ -16,9 +16,8 @@ import io
 import json
 import sys
 import warnings
-from contextlib import chdir, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib
@@ -143,8 +142,7 @@ def main(arguments: list[str]) -> int:
     for name in [one for one in arguments if one != "--check"] or NOTEBOOKS:
         path = HERE / name
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        with TemporaryDirectory() as folder, chdir(folder):
-            given = executed(notebook)
+        given = executed(notebook)
         if not check:
             path.write_text(json.dumps(given, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             continue
