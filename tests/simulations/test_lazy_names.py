@@ -16,7 +16,7 @@ from fedhist.protocol.labels import name_bytes
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.simulation import simulate
 
-USERS, ITEMS, NAME_BYTES, PIECE = 2000, 30_000, 1000, 200
+USERS, ITEMS, NAME_BYTES, PIECE = 300, 24_000, 1000, 200
 
 
 @pytest.fixture(autouse=True)
