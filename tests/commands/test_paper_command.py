@@ -91,6 +91,7 @@ def test_a_figure_has_claims_with_verdicts_and_says_that_nothing_is_printed(name
     assert [(tmp_path / path).suffix for path in report["figures"]] == [".svg", ".png"]
     assert all((tmp_path / path).exists() for path in report["figures"])
 
+
 def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper, tmp_path):
     """On synthetic sets and on the whole of a file, however small."""
     (tmp_path / "good.csv").write_text(table_with(13))
