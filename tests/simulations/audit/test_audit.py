@@ -19,7 +19,7 @@ from fedhist.simulations.audit.findings import Effort, Finding
 from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 from tests.builders import ROOT, Fedhist
 
-SMALL = Effort(canaries=3_000, runs=100, slow_runs=40, gaussian_runs=100, masked_canaries=1_000)
+SMALL = Effort(canaries=2_000, runs=50, slow_runs=20, gaussian_runs=50, masked_canaries=600)
 CHECKS = {check.name: check for check in all_checks()}
 
 
