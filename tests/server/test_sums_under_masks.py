@@ -108,7 +108,7 @@ users = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=3)
 
 @pytest.mark.parametrize("plan", list(scoring_plans()))
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
     """For any residues of the others: between neighbours the changes of two candidates' scores differ by no more than
     twice the sensitivity, so that no chance changes by more than e^eps'."""

@@ -25,7 +25,7 @@ norms = pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
 
 @norms
 @given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_no_draw_passes_the_bound_and_users_at_or_below_it_are_exact(
     by_user, make_histograms, norm, *, rows, threshold, seed
 ):
