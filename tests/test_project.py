@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedhist
-from tests.builders import FOLDERS, ROOT, python, sources
+from tests.builders import FOLDERS, ROOT, nodes, python, sources
 
 LAYERS = {
     "protocol": {"display", "protocol"},
@@ -39,11 +38,6 @@ CALENDAR = {"datetime.date", "datetime.timedelta"}
 
 def settings() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-@cache
-def nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(source)))
 
 
 def imported(source: str) -> Iterator[str]:
