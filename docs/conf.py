@@ -1,0 +1,74 @@
+"""The documentation site: `sphinx-build -W docs build/site`, with the extra `docs`.
+
+The pages stay plain Markdown, to be read in a checkout as well. What only a site needs stands here and in
+`generated_parts.py`: the navigation, and what is made of the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent))  # for generated_parts
+
+NAVIGATION = {
+    "Start here": ["protocol", "tutorial", "report", "estimates"],
+    "Your data": ["data", "import", "open-domain", "debiased-counts"],
+    "Choosing": ["choosing", "selectors", "plan-ahead", "ledger"],
+    "Studying the protocol": ["comparing", "reproducing", "trace", "faults", "scaling", "notation"],
+    "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
+    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking"],
+    "Extending": ["extending", "architecture"],
+    "Privacy": [
+        "privacy",
+        "privacy-neighbours",
+        "privacy-noise",
+        "privacy-open-domains",
+        "privacy-masking",
+        "privacy-device-noise",
+        "privacy-composition",
+        "privacy-rounds",
+        "privacy-audit",
+        "privacy-and-the-paper",
+    ],
+    "Reference": ["api", "public-names", "commands", "plan-fields", "known-limits", "decisions/index"],
+}
+"""The pages behind the start page. A page that is missing here is a warning, and CI fails on warnings."""
+
+project = "fedhist"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_parts"]
+exclude_patterns = ["**/.ipynb_checkpoints"]
+
+myst_enable_extensions = ["deflist", "dollarmath"]
+myst_heading_anchors = 4  # as GitHub makes them, so that one link serves both
+nb_execution_mode = "off"  # run_tutorial.py has run it
+
+default_role = "code"  # docstrings write `name`, as Markdown does
+autodoc_typehints = "none"  # Args say what a value means; a signature with types fills a screen
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+html_theme = "furo"
+html_title = "fedhist"
+html_math_renderer = "mathml"  # the default loads a program from another host
+html_copy_source = False
+html_show_search_summary = False  # summaries are fetched page by page, which a browser refuses for files
+templates_path: list[str] = []
+
+
+def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the tables of contents behind the start page, where a reader of the file does not meet them."""
+    if page == "index":
+        for caption, names in NAVIGATION.items():
+            listed = "\n".join(names)
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+
+
+def setup(app: Sphinx) -> None:
+    """Hooks."""
+    app.connect("source-read", add_navigation)
