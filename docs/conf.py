@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pygments.lexers.special import TextLexer
+from sphinx.highlighting import lexers
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -17,14 +20,23 @@ sys.path.insert(0, str(Path(__file__).parent))  # for generated_parts
 
 NAVIGATION = {
     "Start here": ["protocol", "tutorial", "report", "estimates"],
-    "Your data": ["data", "import", "open-domain", "debiased-counts"],
-    "Choosing": ["choosing", "selectors", "plan-ahead", "ledger"],
-    "Studying the protocol": ["comparing", "reproducing", "trace", "faults", "scaling", "notation"],
+    "Your data": ["data", "open-domain", "open-domain-bar", "debiased-counts", "import"],
+    "Choosing": ["choosing", "selectors", "plan-ahead", "plan-ahead-measured", "ledger", "questions"],
+    "Studying the protocol": [
+        "comparing",
+        "reproducing",
+        "reproducing-figures",
+        "trace",
+        "faults",
+        "scaling",
+        "notation",
+    ],
     "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
-    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking"],
+    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking", "masking-parameters"],
     "Extending": ["extending", "architecture"],
     "Privacy": [
         "privacy",
+        "privacy-not-protected",
         "privacy-neighbours",
         "privacy-noise",
         "privacy-open-domains",
@@ -35,7 +47,15 @@ NAVIGATION = {
         "privacy-audit",
         "privacy-and-the-paper",
     ],
-    "Reference": ["api", "public-names", "commands", "plan-fields", "known-limits", "decisions/index"],
+    "Reference": [
+        "api",
+        "public-names",
+        "commands",
+        "plan-fields",
+        "known-limits",
+        "accuracy-limits",
+        "decisions/index",
+    ],
 }
 """The pages behind the start page. A page that is missing here is a warning, and CI fails on warnings."""
 
@@ -53,12 +73,13 @@ autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
+lexers["csv"] = TextLexer()  # pygments knows none
+
 html_theme = "furo"
 html_title = "fedhist"
 html_math_renderer = "mathml"  # the default loads a program from another host
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched page by page, which a browser refuses for files
-templates_path: list[str] = []
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
@@ -67,6 +88,8 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         for caption, names in NAVIGATION.items():
             listed = "\n".join(names)
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+    if page == "decisions/index":
+        source[0] += "\n```{toctree}\n:glob:\n\n0*\n```\n"
 
 
 def setup(app: Sphinx) -> None:
