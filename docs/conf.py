@@ -60,12 +60,11 @@ NAVIGATION = {
 """The pages behind the start page. A page that is missing here is a warning, and CI fails on warnings."""
 
 project = "fedhist"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_parts"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_parts"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
 
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 4  # as GitHub makes them, so that one link serves both
-nb_execution_mode = "off"  # run_tutorial.py has run it
 
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_typehints = "none"  # Args say what a value means; a signature with types fills a screen
@@ -87,9 +86,9 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
     if page == "index":
         for caption, names in NAVIGATION.items():
             listed = "\n".join(names)
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n\n{listed}\n```\n"
     if page == "decisions/index":
-        source[0] += "\n```{toctree}\n:glob:\n\n0*\n```\n"
+        source[0] += "\n```{toctree}\n:glob:\n:titlesonly:\n\n0*\n```\n"
 
 
 def setup(app: Sphinx) -> None:

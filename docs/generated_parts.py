@@ -1,4 +1,4 @@
-"""What the site makes of the code when it is built: the command line, a plan's fields, formulas, docstrings.
+"""What the site makes of the code when it is built: the command line, a plan's fields, docstrings, notebooks, formulas.
 
 A page asks for them with a block: `{command-line}` or `{plan-fields}`. In a checkout `fedhist COMMAND --help` and
 `help(fedhist.Plan)` say the same.
@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Iterator
 from inspect import cleandoc
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -88,13 +89,50 @@ def _escaped(text: str) -> str:
     return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", plain)
 
 
-def tables_as_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+class Notebook(MystParser):
+    """A notebook with the outputs that it was stored with. Nothing is run, so no kernel needs to be installed."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        """Read its cells as one page of Markdown."""
+        cells = json.loads(inputstring)["cells"]
+        super().parse("\n\n".join(part for cell in cells for part in _cell(cell)), document)
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+    elif cell["cell_type"] == "code":
+        yield _fenced("python", source)
+        yield from map(_output, cell["outputs"])
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    for kind in ("text/html", "image/svg+xml"):
+        if kind in data:
+            return _fenced("{raw} html", "".join(data[kind]))
+    if "image/png" in data:
+        picture = "".join(data["image/png"]).replace("\n", "")
+        return _fenced("{raw} html", f'<img alt="output" src="data:image/png;base64,{picture}">')
+    return _fenced("text", "".join(output.get("text", data.get("text/plain", ""))))
+
+
+def _fenced(language: str, text: str) -> str:
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def tables_as_text(*event: Any) -> None:
     """Docstrings hold tables in Markdown, and autodoc reads another language: show them as they are typed."""
+    lines: list[str] = event[-1]
     shown: list[str] = []
     for line in lines:
         in_table = line.startswith("|")
         if in_table and not (shown and shown[-1].startswith("   |")):
-            shown += ["", "::", ""]
+            shown += ["", ".. code-block:: text", ""]
         elif shown and shown[-1].startswith("   |") and not in_table:
             shown.append("")
         shown.append(f"   {line}" if in_table else line)
@@ -109,6 +147,8 @@ def _formula(visitor: Any, node: nodes.Node, *, block: bool) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register all of it."""
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(Notebook)
     app.add_directive("command-line", CommandLine)
     app.add_directive("plan-fields", PlanFields)
     app.connect("autodoc-process-docstring", tables_as_text, priority=600)
