@@ -76,6 +76,9 @@ lexers["csv"] = TextLexer()  # pygments knows none
 
 html_theme = "furo"
 html_title = "fedhist"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 html_math_renderer = "mathml"  # the default loads a program from another host
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched page by page, which a browser refuses for files
