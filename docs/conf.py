@@ -29,11 +29,19 @@ NAVIGATION = {
         "trace",
         "faults",
         "scaling",
+        "scaling-measured",
         "notation",
     ],
     "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
-    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking", "masking-parameters"],
-    "Extending": ["extending", "architecture"],
+    "In deployment": [
+        "deployment",
+        "node-settings",
+        "deployment-failures",
+        "masking",
+        "masking-sessions",
+        "masking-parameters",
+    ],
+    "Extending": ["extending", "architecture", "adding-parts"],
     "Privacy": [
         "privacy",
         "privacy-not-protected",
@@ -49,11 +57,13 @@ NAVIGATION = {
     ],
     "Reference": [
         "api",
+        "api-rounds",
         "public-names",
         "commands",
         "plan-fields",
         "known-limits",
         "accuracy-limits",
+        "file-limits",
         "decisions/index",
     ],
 }
@@ -94,6 +104,12 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "\n```{toctree}\n:glob:\n:titlesonly:\n\n0*\n```\n"
 
 
+def pages_with_navigation(*_event: object) -> list[str]:
+    """Read these again in every build: a change of the table above is none of their files."""
+    return ["index", "decisions/index"]
+
+
 def setup(app: Sphinx) -> None:
     """Hooks."""
     app.connect("source-read", add_navigation)
+    app.connect("env-get-outdated", pages_with_navigation)

@@ -30,7 +30,7 @@ RUNNABLE = [
     OPEN_DOMAIN,
     PLAN_AHEAD,
     LEDGER,
-    *(DOCS / f"{name}.md" for name in ("api", "debiased-counts", "masking", "trace")),
+    *(DOCS / f"{name}.md" for name in ("api", "api-rounds", "debiased-counts", "masking", "trace")),
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -191,7 +191,7 @@ def test_the_page_on_ledgers_sets_a_limit_and_shows_what_is_left():
 
 
 def test_the_table_of_exit_codes_is_that_of_the_help(fedhist):
-    table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
+    table = (DOCS / "commands.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
     codes = re.findall(r"^\| (\d+) \|", table.split("\n\n")[0], re.MULTILINE)
     help_text = " ".join(fedhist("--help").out.split())
     listed = re.findall(r"(?:: |, )(\d+) ", help_text[help_text.index("Exit codes") :])
