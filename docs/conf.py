@@ -19,31 +19,25 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))  # for generated_parts
 
 NAVIGATION = {
-    "Start here": ["protocol", "tutorial", "report", "estimates"],
-    "Your data": ["data", "open-domain", "open-domain-bar", "debiased-counts", "import"],
-    "Choosing": ["choosing", "selectors", "plan-ahead", "plan-ahead-measured", "ledger", "questions"],
-    "Studying the protocol": [
-        "comparing",
-        "reproducing",
-        "reproducing-figures",
-        "trace",
-        "faults",
-        "scaling",
-        "scaling-measured",
-        "notation",
-    ],
+    "Start here": ["First steps <self>", "protocol", "tutorial", "report", "estimates"],
+    "Your data": ["data", "open-domain", "debiased-counts", "import"],
+    "Choosing": ["choosing", "selectors", "plan-ahead", "ledger", "questions"],
+    "Studying the protocol": ["comparing", "reproducing", "trace", "faults", "scaling", "notation"],
     "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
-    "In deployment": [
-        "deployment",
-        "node-settings",
-        "deployment-failures",
-        "masking",
-        "masking-sessions",
-        "masking-parameters",
-    ],
+    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking"],
     "Extending": ["extending", "architecture", "adding-parts"],
-    "Privacy": [
-        "privacy",
+    "Privacy": ["privacy"],
+    "Reference": ["api", "public-names", "commands", "plan-fields", "known-limits", "decisions/index"],
+}
+"""The pages by reader, for the side of every page."""
+
+BELOW = {
+    "open-domain": ["open-domain-bar"],
+    "plan-ahead": ["plan-ahead-measured"],
+    "reproducing": ["reproducing-figures"],
+    "scaling": ["scaling-measured"],
+    "masking": ["masking-sessions", "masking-parameters"],
+    "privacy": [
         "privacy-not-protected",
         "privacy-neighbours",
         "privacy-noise",
@@ -55,19 +49,10 @@ NAVIGATION = {
         "privacy-audit",
         "privacy-and-the-paper",
     ],
-    "Reference": [
-        "api",
-        "api-rounds",
-        "public-names",
-        "commands",
-        "plan-fields",
-        "known-limits",
-        "accuracy-limits",
-        "file-limits",
-        "decisions/index",
-    ],
+    "api": ["api-rounds"],
+    "known-limits": ["accuracy-limits", "file-limits"],
 }
-"""The pages behind the start page. A page that is missing here is a warning, and CI fails on warnings."""
+"""Pages that are folded away below another one. A page in neither table is a warning, and CI fails on warnings."""
 
 project = "fedhist"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_parts"]
@@ -95,18 +80,24 @@ html_show_search_summary = False  # summaries are fetched page by page, which a 
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put the tables of contents behind the start page, where a reader of the file does not meet them."""
+    """Put the tables of contents behind the text, where a reader of the file does not meet them."""
     if page == "index":
         for caption, names in NAVIGATION.items():
-            listed = "\n".join(names)
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n\n{listed}\n```\n"
-    if page == "decisions/index":
-        source[0] += "\n```{toctree}\n:glob:\n:titlesonly:\n\n0*\n```\n"
+            source[0] += table_of_contents(names, f":caption: {caption}", ":hidden:")
+    elif page in BELOW:
+        source[0] += table_of_contents(BELOW[page], ":hidden:")
+    elif page == "decisions/index":
+        source[0] += table_of_contents(["0*"], ":glob:")
+
+
+def table_of_contents(names: list[str], *options: str) -> str:
+    """A block that Sphinx reads."""
+    return "\n".join(["", "```{toctree}", ":titlesonly:", *options, "", *names, "```", ""])
 
 
 def pages_with_navigation(*_event: object) -> list[str]:
-    """Read these again in every build: a change of the table above is none of their files."""
-    return ["index", "decisions/index"]
+    """Read these again in every build: a change of the tables above is none of their files."""
+    return ["index", *BELOW, "decisions/index"]
 
 
 def setup(app: Sphinx) -> None:

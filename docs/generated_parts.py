@@ -75,12 +75,12 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
 
 
 def _field(field: Field) -> Iterator[str]:
-    default = "required" if field.required else f"`{json.dumps(field.default)}`".replace("null", "None")
     yield f"## {field.name}\n"
     yield _escaped(field.meaning) + "\n"
     if field.choices:
         yield "- Choices: " + ", ".join(f"`{json.dumps(choice)}`" for choice in field.choices)
-    yield f"- Default: {_escaped(field.filled_in) or default}\n"
+    default = f"`{json.dumps(field.default)}`".replace("null", "None")
+    yield "- Required\n" if field.required else f"- Default: {_escaped(field.filled_in) or default}\n"
 
 
 def _escaped(text: str) -> str:
