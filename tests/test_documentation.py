@@ -30,7 +30,10 @@ RUNNABLE = [
     OPEN_DOMAIN,
     PLAN_AHEAD,
     LEDGER,
-    *(DOCS / f"{name}.md" for name in ("api", "api-rounds", "debiased-counts", "masking", "trace")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("api", "api-rounds", "data", "debiased-counts", "masking", "open-domain-bar", "trace")
+    ),
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
