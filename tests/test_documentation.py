@@ -39,6 +39,7 @@ RUNNABLE = [
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+NAMED_PAGE = re.compile(r"(?<![\w/])(docs/[\w/-]+\.(?:md|ipynb))(#[\w-]+)?")
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z0-9-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
 # What the table of selectors calls a selector's modes.
@@ -152,6 +153,16 @@ def test_relative_links_lead_somewhere(page):
         assert linked.exists(), f"{target} does not exist"
         assert linked.is_relative_to(ROOT), f"{target} leaves the project"
         assert not anchor or anchor in anchors(linked), f"{target}: no such heading"
+
+
+def test_pages_that_the_code_names_exist():
+    """In docstrings, comments, help and errors."""
+    for path in project_files():
+        if path.suffix in {".py", ".toml", ".yaml", ".css", ".js"}:
+            for name, anchor in NAMED_PAGE.findall(path.read_text(encoding="utf-8")):
+                where = f"{path.relative_to(ROOT)} names {name}{anchor}"
+                assert (ROOT / name).is_file(), where
+                assert not anchor or anchor[1:] in anchors(ROOT / name), where
 
 
 @named(PAGES)
