@@ -24,7 +24,7 @@ GROUPS = (
     OptionGroup(
         "Data",
         "--data --items-file --question --user-column --item-column --count-column --users --items --synthetic "
-        "--format --round --participant",
+        "--format --round --participant --every-message",
         "--time-column --window --separator --bins --top-items --normalise --memory --mean-total "
         "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),

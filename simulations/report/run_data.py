@@ -14,6 +14,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
+from fedhist.server.trace_file import Trace, trace_in
 from fedhist.server.withholding import length_tells
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
@@ -38,6 +39,7 @@ class RunData:
         estimates, lows, highs: the estimates, and the ends of the intervals.
         limits: the upper limits; not a number where none were measured.
         simulation: the content of `simulation.json`, if there is one.
+        trace: what happened, of a run with --trace.
     """
 
     name: str
@@ -51,6 +53,7 @@ class RunData:
     highs: Floats = field(repr=False)
     limits: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
 
     @property
     def threshold(self) -> float:
@@ -131,6 +134,7 @@ def read_run(folder: Path) -> RunData:
         labels=labels,
         **numbers_of,
         simulation=read_simulation(path) if path.exists() else None,
+        trace=trace_in(folder, plan),
     )
 
 

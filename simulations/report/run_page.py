@@ -17,6 +17,7 @@ from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.faults_part import faults_section
+from fedhist.simulations.report.motion import motion_section
 from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
@@ -39,6 +40,7 @@ def run_page(run: RunData) -> str:
         faults_section(run),
         "" if run.found_nothing else _threshold(run, charts),
         _cost(run, charts),
+        motion_section(run),
         _sides(run),
         _effort(run, charts),
         _plan(run),

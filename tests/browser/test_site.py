@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,6 +81,17 @@ def test_the_reference_is_made_from_the_code(site: Path) -> None:
     assert {f"fedhist.{name}" for name in fedhist.__all__} <= ids("public-names")
     assert {f"fedhist-{name}" for name in COMMANDS} <= ids("commands")
     assert {name.replace("_", "-") for name in FIELDS} <= ids("plan-fields")
+
+
+def test_a_notebook_has_its_outputs_pictures_and_formulas(site: Path) -> None:
+    page = (site / "tutorial.html").read_text(encoding="utf-8")
+    notebook = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    assert page.count("data:image/png;base64,") == sum("image/png" in one.get("data", {}) for one in outputs)
+    assert page.count("<math") > 20
+    assert "$$" not in page
+    printed = next("".join(one["text"]).splitlines()[0] for one in outputs if "text" in one)
+    assert printed in page
 
 
 def test_the_search_works_in_a_file_without_a_server(site: Path, browser: Any) -> None:

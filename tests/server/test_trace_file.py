@@ -23,7 +23,7 @@ from fedhist.protocol.events import (
     StateEntered,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, write_trace
+from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, trace_in, write_trace
 
 CLOSED = Plan(users=10, items=3)
 OPEN = Plan(users=10, domain="open", release="truncated-laplace")
@@ -198,3 +198,14 @@ class TestStrictReading:
         (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
         with pytest.raises(InvalidFile, match="not UTF-8"):
             read_trace(tmp_path / "bytes.jsonl")
+
+
+class TestBesideAResult:
+    def test_it_is_that_of_the_result_s_plan_or_refused(self, tmp_path: Path) -> None:
+        assert trace_in(tmp_path, CLOSED) is None
+        written(tmp_path, END)
+        found = trace_in(tmp_path, CLOSED)
+        assert found is not None
+        assert found.events == [END]
+        with pytest.raises(InvalidFile, match="not that of the result beside it"):
+            trace_in(tmp_path, OPEN)
