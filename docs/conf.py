@@ -65,6 +65,7 @@ BELOW = {
 project = "fedhist"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_parts"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
+smartquotes = False  # what is quoted may be typed
 
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 4  # as GitHub makes them, so that one link serves both
