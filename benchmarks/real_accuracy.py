@@ -121,11 +121,12 @@ def extremes(summaries: Iterable[Summary]) -> Extremes:
 def python_of(rival: Rival, environments: Path) -> Path:
     """The Python of the rival's environment, which is made when it is not there."""
     folder = environments / Path(rival.script).stem
-    program = folder / "bin" / "python"
-    if not program.exists():
+    program, complete = folder / "bin" / "python", folder / "complete"
+    if not complete.exists():
         print(f"installing {' '.join(rival.packages)} in {folder}", file=sys.stderr)
-        venv.create(folder, with_pip=True)
+        venv.create(folder, with_pip=True, clear=True)
         subprocess.run([program, "-m", "pip", "install", "--quiet", *rival.packages], check=True)
+        complete.touch()
     return program
 
 
@@ -184,7 +185,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=SHARED, help="the folder of the .npz files")
-    parser.add_argument("--trials", type=int, default=10, help="of every method")
+    parser.add_argument("--trials", type=int, default=20, help="of every method of ours and the paper's")
+    parser.add_argument("--rival-trials", type=int, default=5, help="of the best and the worst guess of a library")
     parser.add_argument("--seed", type=int, default=0, help="of our trials; the libraries take no seed")
     parser.add_argument("--workers", type=int, default=1, help="processes of our trials")
     parser.add_argument("--rivals", type=Path, help="the folder of the other libraries' environments")
@@ -229,7 +231,7 @@ def main() -> None:
                 continue
             kept = arguments.out / f"{Path(rival.script).stem}-{users.content[:12]}.json"
             program = python_of(rival, arguments.rivals)
-            row.append(rival_losses(rival, program, population, trials=arguments.trials, kept=kept))
+            row.append(rival_losses(rival, program, population, trials=arguments.rival_trials, kept=kept))
         lines.append((f"{SETS[users.name]}, {domain}", population.users, row))
     print_table(lines, arguments.trials)
 
