@@ -1,4 +1,4 @@
-"""The last section of docs/architecture.md: a measurement and a release rule are one file and one line each."""
+"""The last section of docs/adding-parts.md: a measurement and a release rule are one file and one line each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("changed")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/adding-parts.md").read_text(encoding="utf-8")
     (diff,) = re.findall(r"```diff\n(.*?)```\n\Z", page, re.DOTALL)
     files = re.findall(r"^\+\+\+ b/(\S+)$", diff, re.MULTILINE)
     assert len(files) == 4
