@@ -6,7 +6,7 @@ user, and costs nothing: that release spends the whole total. The table has the 
 afterwards. Libraries that bound items and counts of an item guess every product of both up to 1,000.
 
 With --rivals, other libraries run over the same tables, each in a virtual environment of its own in that folder. It is
-made and filled from PyPI when it is not there. --out keeps what is done: the same command goes on. Tumult needs Java.
+made and filled from PyPI when it is not there. --out keeps what is done: the same command goes on.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class Rival:
     Args:
         name: in the table.
         script: in benchmarks/rivals; answers bounds with losses.
-        packages: what pip installs.
+        package: what pip installs.
     """
 
     name: str
     script: str
-    packages: tuple[str, ...]
+    package: str
 
 
 RIVALS = (
-    Rival("PipelineDP", "by_pipeline_dp.py", ("pipeline-dp==0.3.1",)),
-    Rival("OpenDP", "by_opendp.py", ("opendp[polars]==0.16.0",)),
-    Rival("Tumult Analytics", "by_tumult.py", ("tmlt.analytics==0.21.0",)),
+    Rival("PipelineDP", "by_pipeline_dp.py", "pipeline-dp==0.3.1"),
+    Rival("OpenDP", "by_opendp.py", "opendp[polars]==0.16.0"),
+    Rival("Tumult Analytics", "by_tumult.py", "tmlt.analytics==0.21.0"),
 )
 
 
@@ -123,9 +123,9 @@ def python_of(rival: Rival, environments: Path) -> Path:
     folder = environments / Path(rival.script).stem
     program, complete = folder / "bin" / "python", folder / "complete"
     if not complete.exists():
-        print(f"installing {' '.join(rival.packages)} in {folder}", file=sys.stderr)
+        print(f"installing {rival.package} in {folder}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([program, "-m", "pip", "install", "--quiet", *rival.packages], check=True)
+        subprocess.run([program, "-m", "pip", "install", "--quiet", rival.package], check=True)
         complete.touch()
     return program
 
@@ -186,10 +186,13 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=SHARED, help="the folder of the .npz files")
     parser.add_argument("--trials", type=int, default=20, help="of every method of ours and the paper's")
-    parser.add_argument("--rival-trials", type=int, default=5, help="of the best and the worst guess of a library")
+    parser.add_argument(
+        "--rival-trials", type=int, default=5, help="of the best and the worst guess of a library"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of our trials; the libraries take no seed")
     parser.add_argument("--workers", type=int, default=1, help="processes of our trials")
     parser.add_argument("--rivals", type=Path, help="the folder of the other libraries' environments")
+    parser.add_argument("--tumult", action="store_true", help="Tumult Analytics as well, which needs Java")
     parser.add_argument(
         "--rival-rows", type=int, default=1_000_000, help="rivals leave out sets with more rows"
     )
@@ -214,6 +217,9 @@ def main() -> None:
     }
     cells = tuple(cell for of in groups.values() for cell in of.values())
     results = setup.run("real-accuracy", [Group(cells, arguments.trials)], tops)
+    rivals = [
+        one for one in RIVALS if arguments.rivals and (arguments.tumult or one.name != "Tumult Analytics")
+    ]
     lines = []
     for (users, domain), of in sorted(groups.items(), key=lambda group: group[0][1]):
         methods = CLOSED if domain == "closed" else OPEN
@@ -225,7 +231,7 @@ def main() -> None:
             results.summary(of[DEFAULT]),
             results.summary(of[DEFAULT], "estimate"),
         ]
-        for rival in RIVALS if arguments.rivals else ():
+        for rival in rivals:
             if domain == "open" or population.totals().sum() > arguments.rival_rows:
                 row.append(None)
                 continue
@@ -233,20 +239,21 @@ def main() -> None:
             program = python_of(rival, arguments.rivals)
             row.append(rival_losses(rival, program, population, trials=arguments.rival_trials, kept=kept))
         lines.append((f"{SETS[users.name]}, {domain}", population.users, row))
-    print_table(lines, arguments.trials)
+    print_table(lines, rivals)
+    print(f"means of {arguments.trials} trials, of libraries {arguments.rival_trials}")
 
 
-def print_table(lines: list[tuple[str, int, list[Summary | Extremes | None]]], trials: int) -> None:
+def print_table(lines: list[tuple[str, int, list[Summary | Extremes | None]]], rivals: list[Rival]) -> None:
     """The table in Markdown, and below it how exact the means are."""
-    columns = ["data", "users", "guessed", "the paper's best", "fedhist", "its estimates"]
-    columns += [rival.name for rival in RIVALS][: len(lines[0][2]) - 4]
+    columns = ["data, list of items", "users", "guessed", "the paper", "fedhist", "its estimates"]
+    columns += [rival.name for rival in rivals]
     print("|", " | ".join(columns), "|")
     print("|---|" + "---:|" * (len(columns) - 1))
     for name, users, row in lines:
         print("|", " | ".join([name, f"{users:,}", *map(text_of, row)]), "|")
     cells = [one for _, _, row in lines for cell in row if cell is not None for one in parts(cell)]
     width = max((one.high - one.mean) / one.mean for one in cells if one.high is not None)
-    print(f"\nmeans of {trials} trials; their 95 % intervals are within {width:.0%} of the mean")
+    print(f"\n95 % intervals of the means are within {width:.0%} of them")
 
 
 def text_of(cell: Summary | Extremes | None) -> str:
