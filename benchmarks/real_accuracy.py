@@ -74,8 +74,8 @@ class Rival:
 RIVALS = (
     Rival("PipelineDP", "by_pipeline_dp.py", "pipeline-dp==0.3.1"),
     Rival("OpenDP", "by_opendp.py", "opendp[polars]==0.16.0"),
-    Rival("Tumult Analytics", "by_tumult.py", "tmlt.analytics==0.21.0"),
 )
+TUMULT = Rival("Tumult Analytics", "by_tumult.py", "tmlt.analytics==0.21.0")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,10 @@ def digits(loss: float) -> str:
     """Three significant digits without a leading zero, as .0417 or 1.23."""
     text = f"{loss:.4f}" if loss < 1 else f"{loss:.2f}" if loss < 10 else f"{loss:.0f}"
     return text.removeprefix("0")
+
+
+def row_name(name: str, domain: str) -> str:
+    return SETS[name] if domain == "closed" else f"{SETS[name]}; no list of items"
 
 
 def guessed_cells(users: UserSet, domain: str) -> dict[str, Cell]:
@@ -217,9 +221,9 @@ def main() -> None:
     }
     cells = tuple(cell for of in groups.values() for cell in of.values())
     results = setup.run("real-accuracy", [Group(cells, arguments.trials)], tops)
-    rivals = [
-        one for one in RIVALS if arguments.rivals and (arguments.tumult or one.name != "Tumult Analytics")
-    ]
+    rivals = [*RIVALS] if arguments.rivals else []
+    if arguments.rivals and arguments.tumult:
+        rivals.append(TUMULT)
     lines = []
     for (users, domain), of in sorted(groups.items(), key=lambda group: group[0][1]):
         methods = CLOSED if domain == "closed" else OPEN
@@ -238,14 +242,14 @@ def main() -> None:
             kept = arguments.out / f"{Path(rival.script).stem}-{users.content[:12]}.json"
             program = python_of(rival, arguments.rivals)
             row.append(rival_losses(rival, program, population, trials=arguments.rival_trials, kept=kept))
-        lines.append((f"{SETS[users.name]}, {domain}", population.users, row))
+        lines.append((row_name(users.name, domain), population.users, row))
     print_table(lines, rivals)
     print(f"means of {arguments.trials} trials, of libraries {arguments.rival_trials}")
 
 
 def print_table(lines: list[tuple[str, int, list[Summary | Extremes | None]]], rivals: list[Rival]) -> None:
     """The table in Markdown, and below it how exact the means are."""
-    columns = ["data, list of items", "users", "guessed", "the paper", "fedhist", "its estimates"]
+    columns = ["data", "users", "guessed", "the paper", "fedhist", "its estimates"]
     columns += [rival.name for rival in rivals]
     print("|", " | ".join(columns), "|")
     print("|---|" + "---:|" * (len(columns) - 1))
