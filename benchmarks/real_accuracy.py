@@ -25,6 +25,7 @@ import numpy as np
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.experiments.beyond import (
     CLOSED,
     DEFAULT,
@@ -220,7 +221,10 @@ def main() -> None:
         )
     }
     cells = tuple(cell for of in groups.values() for cell in of.values())
-    results = setup.run("real-accuracy", [Group(cells, arguments.trials)], tops)
+    try:
+        results = setup.run("real-accuracy", [Group(cells, arguments.trials)], tops)
+    except InvalidFile as error:
+        sys.exit(str(error))
     rivals = [*RIVALS] if arguments.rivals else []
     if arguments.rivals and arguments.tumult:
         rivals.append(TUMULT)
