@@ -190,7 +190,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=SHARED, help="the folder of the .npz files")
-    parser.add_argument("--trials", type=int, default=20, help="of every method of ours and the paper's")
+    parser.add_argument("--trials", type=int, default=10, help="of every method of ours and the paper's")
     parser.add_argument(
         "--rival-trials", type=int, default=5, help="of the best and the worst guess of a library"
     )
