@@ -5,8 +5,8 @@ the 1,000 most frequent items. A bound that is not chosen privately is a public 
 user, and costs nothing: that release spends the whole total. The table has the best and the worst guess, known only
 afterwards. Libraries that bound items and counts of an item guess every product of both up to 1,000.
 
-With --rivals, other libraries run over the same tables, each in a virtual environment of its own in that folder. It is
-made and filled from PyPI when it is not there. --out keeps what is done: the same command goes on.
+With --rivals, other libraries run over the closed domains, each in a virtual environment of its own in that folder. It
+is made and filled from PyPI when it is not there. --out keeps what is done: the same command goes on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from fedhist.simulations.experiments.user_sets import UserSet
 ITEMS = 1_000
 GUESSES = (1, 10, 100, 1_000)
 MAX_THRESHOLD = 1_500.0
-MECHANISMS = ("gaussian", "laplace")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = {
     "gowalla_counts_19k": "Gowalla, places",
@@ -90,24 +89,23 @@ class Extremes:
         return f"{digits(self.best.mean)} to {digits(self.worst.mean)}"
 
 
+Line = tuple[str, int, list[Summary | Extremes | None]]
+"""The name of a row, its users, and its cells."""
+
+
 def digits(loss: float) -> str:
     """Three significant digits without a leading zero, as .0417 or 1.23."""
     text = f"{loss:.4f}" if loss < 1 else f"{loss:.2f}" if loss < 10 else f"{loss:.0f}"
     return text.removeprefix("0")
 
 
-def row_name(name: str, domain: str) -> str:
-    return SETS[name] if domain == "closed" else f"{SETS[name]}; no list of items"
-
-
-def guessed_cells(users: UserSet, domain: str) -> dict[str, Cell]:
+def guessed_cells(users: UserSet, *, closed: bool) -> dict[str, Cell]:
     """Our release at every public guess, with either noise; nothing is spent on the choice."""
-    shared = {"domain": domain, "selector": "fixed", "total_epsilon": TOTAL, "max_threshold": MAX_THRESHOLD}
-    deltas = (
-        {"gaussian": ALL_DELTA, "laplace": 0.0}
-        if domain == "closed"
-        else dict.fromkeys(MECHANISMS, PAPER_DELTA)
-    )
+    domain, delta = ("closed", ALL_DELTA) if closed else ("open", PAPER_DELTA)
+    deltas = {"gaussian": delta, "laplace": 0.0 if closed else delta}
+    shared = {
+        "domain": domain, "selector": "fixed", "total_epsilon": TOTAL, "max_threshold": MAX_THRESHOLD,
+    }  # fmt: skip
     return {
         f"{mechanism} {guess}": Cell(
             users=users,
@@ -190,6 +188,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=SHARED, help="the folder of the .npz files")
+    parser.add_argument(
+        "--domain", choices=("closed", "open"), default="closed", help="with or without a list of items"
+    )
     parser.add_argument("--trials", type=int, default=10, help="of every method of ours and the paper's")
     parser.add_argument(
         "--rival-trials", type=int, default=5, help="of the best and the worst guess of a library"
@@ -212,46 +213,44 @@ def main() -> None:
     data = tuple(read_file(path, None) for path in paths.values())
     setup = Setup(quick=False, seed=arguments.seed, workers=arguments.workers, out=arguments.out, data=data)
     tops = setup.tops((ITEMS,))
+    closed = arguments.domain == "closed"
     groups = {
-        (users, domain): of | guessed_cells(users, domain)
+        users: closed_cells(users, ITEMS, MAX_THRESHOLD) if closed else open_cells(users, MAX_THRESHOLD)
         for users in tops
-        for domain, of in (
-            ("closed", closed_cells(users, ITEMS, MAX_THRESHOLD)),
-            ("open", open_cells(users, MAX_THRESHOLD)),
-        )
     }
-    cells = tuple(cell for of in groups.values() for cell in of.values())
+    guessed = {users: guessed_cells(users, closed=closed) for users in tops}
+    cells = tuple(cell for of in (groups, guessed) for each in of.values() for cell in each.values())
     try:
-        results = setup.run("real-accuracy", [Group(cells, arguments.trials)], tops)
+        results = setup.run(f"accuracy-{arguments.domain}", [Group(cells, arguments.trials)], tops)
     except InvalidFile as error:
         sys.exit(str(error))
-    rivals = [*RIVALS] if arguments.rivals else []
-    if arguments.rivals and arguments.tumult:
+    rivals = [*RIVALS] if arguments.rivals and closed else []
+    if rivals and arguments.tumult:
         rivals.append(TUMULT)
-    lines = []
-    for (users, domain), of in sorted(groups.items(), key=lambda group: group[0][1]):
-        methods = CLOSED if domain == "closed" else OPEN
-        paper = [results.summary(of[name]) for name, method in methods.items() if method.whose == PAPER]
+    lines: list[Line] = []
+    for users, of in groups.items():
         population = tops[users]
+        methods = CLOSED if closed else OPEN
+        paper = [results.summary(of[name]) for name, method in methods.items() if method.whose == PAPER]
         row: list[Summary | Extremes | None] = [
-            extremes(results.summary(of[name]) for name in guessed_cells(users, domain)),
+            extremes(map(results.summary, guessed[users].values())),
             extremes(paper).best,
             results.summary(of[DEFAULT]),
             results.summary(of[DEFAULT], "estimate"),
         ]
         for rival in rivals:
-            if domain == "open" or population.totals().sum() > arguments.rival_rows:
+            if population.totals().sum() > arguments.rival_rows:
                 row.append(None)
                 continue
             kept = arguments.out / f"{Path(rival.script).stem}-{users.content[:12]}.json"
             program = python_of(rival, arguments.rivals)
             row.append(rival_losses(rival, program, population, trials=arguments.rival_trials, kept=kept))
-        lines.append((row_name(users.name, domain), population.users, row))
+        lines.append((SETS[users.name], population.users, row))
     print_table(lines, rivals)
     print(f"means of {arguments.trials} trials, of libraries {arguments.rival_trials}")
 
 
-def print_table(lines: list[tuple[str, int, list[Summary | Extremes | None]]], rivals: list[Rival]) -> None:
+def print_table(lines: list[Line], rivals: list[Rival]) -> None:
     """The table in Markdown, and below it how exact the means are."""
     columns = ["data", "users", "guessed", "the paper", "fedhist", "its estimates"]
     columns += [rival.name for rival in rivals]
@@ -259,9 +258,16 @@ def print_table(lines: list[tuple[str, int, list[Summary | Extremes | None]]], r
     print("|---|" + "---:|" * (len(columns) - 1))
     for name, users, row in lines:
         print("|", " | ".join([name, f"{users:,}", *map(text_of, row)]), "|")
-    cells = [one for _, _, row in lines for cell in row if cell is not None for one in parts(cell)]
-    width = max((one.high - one.mean) / one.mean for one in cells if one.high is not None)
-    print(f"\n95 % intervals of the means are within {width:.0%} of them")
+    print("\n95 % intervals of the means, at most: " + ", ".join(widths(columns[2:], lines)))
+
+
+def widths(columns: list[str], lines: list[Line]) -> Iterator[str]:
+    """How far the interval of a mean of each column reaches, as a share of the mean."""
+    for place, column in enumerate(columns):
+        cells = [row[place] for _, _, row in lines]
+        means = [one for cell in cells if cell is not None for one in parts(cell) if one.high is not None]
+        if means:
+            yield f"{column} +-{max((one.high or 0) / one.mean - 1 for one in means):.1%}"
 
 
 def text_of(cell: Summary | Extremes | None) -> str:
