@@ -104,8 +104,10 @@ def new_campaign(
         total: what all windows may cost together; None is the ledger's limit.
         reading: how data is read, for who reads it.
         items: the public list of a closed domain.
-        thresholds, discover: see `carried_over`.
-        spare, delay: see `Definition`.
+        thresholds: how later windows get their threshold, see `carried_over`.
+        discover: in which windows items are found.
+        spare: windows that there is room for beside the calendar.
+        delay: days after a window's end before it is due.
         now: the time.
     """
     check_target(folder)

@@ -103,7 +103,10 @@ class Campaign:
             ledger: the file that all windows are charged to, made if missing. Without a limit, it gets the total.
             total_epsilon: of all windows together, for one user, ever; None is the ledger's limit.
             total_delta: the same of delta; 1e-6 if left out.
-            user, item, count, time: the columns of the tables to come.
+            user: the column of the user, in the tables to come.
+            item: the column of the item.
+            count: the column of the count.
+            time: the column of the time.
             items: the public list of the items. Without it and `bins`, items are found privately.
             bins: rising edges for the numbers in the item column.
             separator: of text files.
@@ -170,7 +173,12 @@ class Campaign:
             data: a table that has the windows' rows, as in `fedhist.histogram`.
             again: windows that broke off.
             until: run what was due then.
-            engine, nodes, ray_address, workers, memory, trace: as in `fedhist.histogram`.
+            engine: where the devices run, as in `fedhist.histogram`.
+            nodes: the number of nodes.
+            ray_address: of a cluster.
+            workers: the number of processes.
+            memory: how much reading a table may use.
+            trace: also write what happened.
 
         Raises:
             HeldByAnother: somebody else is running it.
@@ -415,5 +423,5 @@ def _moment(until: str | date | datetime | None) -> datetime | None:
     if until is None:
         return None
     if not isinstance(until, datetime):
-        until = datetime(until.year, until.month, until.day)  # noqa: DTZ001 - the zone follows
+        until = datetime(until.year, until.month, until.day)
     return until.replace(tzinfo=UTC) if until.tzinfo is None else until
