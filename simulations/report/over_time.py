@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedhist.server.campaign.state import WindowState
     from fedhist.server.ledger.budget_file import BudgetFile
 
-ITEMS_SHOWN = 24
+ITEMS_SHOWN = 12
 REPORT_FILE, HISTOGRAM_FILE = "report.html", "histogram.csv"
 _WIDTH, _HEIGHT = 480, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 24
