@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan
+from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
@@ -166,7 +166,10 @@ def run_due(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Window]:
-    """Run what is due, in order, and stop at the first window that fails; the windows that were released.
+    """Run what is due, in order; the windows that were released.
+
+    The first window that fails is the last one. But for one that has failed before: nodes that have answered it may
+    refuse it for ever, and later windows do not wait for that.
 
     Args:
         folder: of the campaign.
@@ -181,6 +184,7 @@ def run_due(
         HeldByAnother: somebody else is running it.
         InvalidFile: folder and ledger do not agree, or are not what they were.
         BudgetExceeded: a window does not fit into the ledger's limit or the campaign's total.
+        RoundFailed: a round of a window failed, for the first time, or with nothing else to run.
     """
     # Before the lock, which would leave a file in a folder of somebody else's.
     read_definition(folder)
@@ -195,10 +199,19 @@ def run_due(
         states = states_of(definition, budget.runs())
         _tell_closed(closed, states, tell)
         wanted = _wanted(states, at, again, definition, tell)
-        done = []
+        done: list[Window] = []
+        failures: list[RoundFailed] = []
         for state in wanted:
-            _run_one(definition, budget, state, run)
-            done.append(state.window)
+            try:
+                _run_one(definition, budget, state, run)
+                done.append(state.window)
+            except RoundFailed as failure:
+                if not state.runs:
+                    raise
+                failures.append(failure)
+                tell(f"the window {state.window} failed again: {failure}")
+        if failures and not done:
+            raise failures[0]
         return done
 
 
