@@ -30,10 +30,10 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
     cls=Group,
     examples=(
         "# thirteen weeks under epsilon 3; then, every Monday, what is due",
-        "fedhist campaign new autumn --windows 2026-W40..2026-W52 --time-column when --ledger customers.ledger "
-        "--total-epsilon 3 --total-delta 1e-5",
-        "fedhist campaign run autumn --data visits.csv",
-        "fedhist campaign show autumn",
+        "fedhist ledger limit a.db --epsilon 3 --delta 1e-5",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
+        "fedhist campaign run q4 --data visits.csv",
+        "fedhist campaign show q4",
     ),
 )
 def campaign() -> None:
@@ -46,12 +46,10 @@ def campaign() -> None:
 @campaign.command(
     context_settings={"show_default": True},
     examples=(
-        "# items that are found privately, and known from then on",
-        "fedhist campaign new autumn --windows 2026-W40..2026-W52 --time-column when --ledger customers.ledger "
-        "--total-epsilon 3 --total-delta 1e-5",
-        "# a public list of items; one threshold, chosen in the first month, for all of them",
-        "fedhist campaign new year --windows 2026-01x12 --items-file shops.txt --time-column when --ledger "
-        "customers.ledger --total-epsilon 3 --total-delta 1e-5 --thresholds first",
+        "# all that the ledger's limit leaves; items are found, and known from then on",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
+        "# a total of its own, for nodes of Flower",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --total-epsilon 3",
     ),
 )
 @FOLDER
@@ -148,9 +146,9 @@ def new(context: click.Context, /, folder: Path, **flags: Any) -> None:
     context_settings={"show_default": True},
     examples=(
         "# every Monday",
-        "fedhist campaign run autumn --data visits.csv",
-        "# a window that was charged and whose result is lost, charged and run once more",
-        "fedhist campaign run autumn --data visits.csv --again 2026-W41",
+        "fedhist campaign run q4 --data visits.csv",
+        "# charge and run once more a window whose result is lost",
+        "fedhist campaign run q4 --data visits.csv --again 2026-W41",
     ),
 )
 @FOLDER
@@ -202,7 +200,7 @@ def run(folder: Path, **flags: Any) -> None:
     run_campaign(folder, flags)
 
 
-@campaign.command(examples=("fedhist campaign show autumn",))
+@campaign.command(examples=("fedhist campaign show q4",))
 @FOLDER
 @MOVED
 @AS_JSON

@@ -27,11 +27,11 @@ EPILOG = (
 
 COMMANDS = {
     "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
-    "campaign": ("campaign:campaign", "A release of every week, or of any windows, as one command."),
     "plan": (
         "planning_options:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
+    "campaign": ("campaign:campaign", "A release of every week, or of any windows, as one command."),
     "demo-deployment": (
         "demo:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",

@@ -31,7 +31,7 @@ THRESHOLDS = ("choose", "narrow", "first")
 DISCOVERIES = ("each", "first")
 """In which windows an open domain's items are found."""
 
-_TAG = b"fedhist/1/campaign\x00"
+_TAG = b"fedhist/1/campaign/definition\x00"
 _SEPARATOR = "--"
 
 
