@@ -1,7 +1,7 @@
 """What earlier windows are worth to later ones: thresholds and known items, on synthetic weeks of the same people.
 
     python benchmarks/campaign_thresholds.py             # the table of docs/campaigns.md
-    python benchmarks/campaign_thresholds.py --trials 2  # a quick look
+    python benchmarks/campaign_thresholds.py --trials 2 --only open  # a quick look at some rows
 
 Thirteen weeks under epsilon 3 at delta 1e-5, split evenly as `fedhist campaign new` does. Errors are the relative loss
 of a week, |released - true|_1 / |true|_1, as a mean over weeks 2 to 13 and trials; over an open domain what was not
@@ -24,6 +24,9 @@ from fedhist.simulations.simulation import simulate
 TOTAL, WEEKS = Limit(3, 1e-5), 13
 CLOSED: dict[str, Any] = {"domain": "closed", "min_threshold": 1.0, "max_threshold": 1500.0}
 OPEN: dict[str, Any] = CLOSED | {"domain": "open", "mechanism": "gaussian"}
+
+# A selector whose noise grows with the range, over one that is far too wide.
+WIDE: dict[str, Any] = CLOSED | {"selector": "output-perturbation", "max_threshold": 1e5}
 
 
 def budgets(
@@ -75,11 +78,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--only", help="rows whose domain is called so")
     arguments = parser.parse_args()
     rows: list[tuple[str, dict[str, Any], str, str, bool]] = [
         ("closed", CLOSED, "choose", "each", True),
         ("closed", CLOSED, "narrow", "each", True),
         ("closed", CLOSED, "first", "each", True),
+        ("closed, wide range", WIDE, "choose", "each", True),
+        ("closed, wide range", WIDE, "narrow", "each", True),
         ("open, nothing known", OPEN, "choose", "each", False),
         ("open", OPEN, "choose", "each", True),
         ("open", OPEN, "narrow", "each", True),
@@ -88,6 +94,8 @@ def main() -> None:
     print(f"{'users':>8}{'items':>7}  {'domain':<22}{'thresholds':<12}{'loss':>8}{'± 2 s.e.':>10}")
     for users, items in ((2_000, 50), (20_000, 200)):
         for name, fields, thresholds, discover, known in rows:
+            if arguments.only not in (None, name):
+                continue
             means = [
                 fmean(
                     weeks_of(

@@ -25,7 +25,7 @@ RUNNABLE = [
     README,
     OPEN_DOMAIN,
     PLAN_AHEAD,
-    *(ROOT / "docs" / f"{name}.md" for name in ("api", "masking", "trace")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("api", "campaigns", "masking", "trace")),
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
