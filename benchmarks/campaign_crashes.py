@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -188,7 +189,9 @@ def points(work: Callable[[], None], only: str | None) -> list[tuple[Place, int]
     ]
 
 
-def kill_runs(folder: Path, every: int, start: int, only: str | None) -> tuple[int, int, list[str]]:
+def kill_runs(
+    folder: Path, every: int, start: int, only: str | None, ending: int
+) -> tuple[int, int, list[str]]:
     """Kill a run at these points; how many died, how many broke a window off, and what was wrong."""
     first = Scene(folder / "first")
     first.folder.mkdir()
@@ -199,8 +202,8 @@ def kill_runs(folder: Path, every: int, start: int, only: str | None) -> tuple[i
         scene = Scene(folder / f"run-{number}")
         scene.folder.mkdir()
         scene.make()
-        victim = fork(scene.run, lines=Lines(place, visit, files=FILES))
-        died += victim.died
+        victim = fork(scene.run, lines=Lines(place, visit, files=FILES, ending=ending))
+        died += victim.died or ending == signal.SIGINT
         broke += any(name not in scene.released() for name in scene.charged())
         scene.recover()
         faults += [f"killed at {place[0]}:{place[1]}, visit {visit}: {fault}" for fault in scene.faults]
@@ -267,14 +270,16 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--only", choices=FILES, help="kill runs at lines of this file, and no makings")
     parser.add_argument("--operators", type=int, default=4, help="that run one campaign at once")
+    parser.add_argument("--interrupt", action="store_true", help="runs end by Ctrl-C instead of SIGKILL")
     arguments = parser.parse_args()
+    ending = signal.SIGINT if arguments.interrupt else signal.SIGKILL
     with tempfile.TemporaryDirectory(prefix="fedhist-campaigns-") as name, redirect_stdout(sys.stderr):
         folder = Path(name)
         faults = race(folder, arguments.operators) if arguments.operators else []
         made, of_makings = (
             (0, []) if arguments.only else kill_makings(folder, arguments.every, arguments.start)
         )
-        died, broke, of_runs = kill_runs(folder, arguments.every, arguments.start, arguments.only)
+        died, broke, of_runs = kill_runs(folder, arguments.every, arguments.start, arguments.only, ending)
         faults += of_makings + of_runs
     print(f"{made} makings and {died} runs were killed; {broke} runs broke a window off")
     for fault in faults:

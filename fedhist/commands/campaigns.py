@@ -24,7 +24,7 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import plan_warnings
 from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget, claimed_by
 from fedhist.server.campaign.definition import Definition
-from fedhist.server.campaign.state import WindowState, ledger_of, opened, states_of
+from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.workbench.campaign import (
     HEADINGS,
@@ -130,6 +130,14 @@ def campaign_notes(made: Definition) -> list[str]:
             notes.append(f"each window: {text}")
         elif name not in ("users", "delta"):
             notes.append(f"each window, even with {SOME_USERS:,} users: {text}")
+    others = [
+        run for run in ledger_of(made).runs() if run.plan.get("kind") == KIND and run.label != made.label
+    ]
+    if others:
+        notes.append(
+            f"the ledger has {len(others):,} other campaign{'s' if len(others) > 1 else ''}: windows that were not run "
+            "yet are not counted here, and may take the room of this one's last windows"
+        )
     if "time" not in made.reading:
         notes.append("without --time-column only nodes of Flower, which name their own, can run it")
     if users is None and "time" not in made.reading:

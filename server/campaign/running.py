@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan, RoundFailed
+from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
@@ -110,7 +110,7 @@ def new_campaign(
         delay: days after a window's end before it is due.
         now: the time.
     """
-    check_target(folder)
+    _check_new(folder)
     _check_count("--spare", spare, MOST_SPARE)
     _check_count("--delay", delay, MOST_DELAY)
     fields = _plan_fields(plan)
@@ -340,6 +340,13 @@ def _note_in_ledger(definition: Definition, charge: Any) -> None:
     about = {"kind": KIND, "windows": [window.text for window in definition.windows]}
     entry = budget.begin(definition.digest, about, Spending(), definition.label, definition.made)
     entry.released()
+
+
+def _check_new(folder: Path) -> None:
+    try:
+        check_target(folder)
+    except InvalidFile as problem:
+        raise InvalidFile(problem.problem, allowed=problem.allowed, advice="name another folder") from None
 
 
 def _check_count(flag: str, value: int, most: int) -> None:

@@ -55,6 +55,10 @@ def test_a_campaign_from_its_definition_to_its_page(fedhist: Fedhist, here: Path
 def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here: Path) -> None:
     made = fedhist(*NEW, "--users", 50)
     assert made.code == 0
+    second = fedhist("campaign", "new", "second", "--windows", "2021", "--ledger", "people.ledger")
+    assert "the ledger has 1 other campaign:" in second.err
+    again = fedhist(*NEW)
+    assert again.code == 2 and "autumn exists already" in again.err and "--out" not in again.err
     assert "the choice of the threshold will be close to chance" in made.err
     weak = fedhist(
         *("campaign", "new", "weak", "--windows", "2020-W40", "--ledger", "other.ledger"),
