@@ -65,10 +65,10 @@ def even_split(fields: Mapping[str, Any], *, windows: int, total: Limit, rooms: 
         rooms: the limits to keep, the total's among them.
     """
 
-    def fits(cost: Spending) -> bool:
-        return all(limit.has_room(counted + cost.times(windows)) for limit, counted in rooms)
+    def fits(budget: WindowBudget) -> bool:
+        return all(limit.has_room(counted + budget.cost.times(windows)) for limit, counted in rooms)
 
-    return _largest(fields, total, fits, windows)
+    return _largest(fields, total, _window_delta(total, windows), fits, windows)
 
 
 def split_of_later(
@@ -76,16 +76,16 @@ def split_of_later(
 ) -> WindowBudget:
     """The budget of each window that is not of the first kind, beside those that are."""
 
-    def fits(cost: Spending) -> bool:
+    def fits(budget: WindowBudget) -> bool:
         return all(
             limit.has_room(
-                Spending.total((counted, first.cost.times(of_first), cost.times(windows - of_first)))
+                Spending.total((counted, first.cost.times(of_first), budget.cost.times(windows - of_first)))
             )
             for limit, counted in rooms
             for of_first in range(1, windows + 1)
         )
 
-    return _largest(fields, total, fits, windows)
+    return _largest(fields, total, _window_delta(total, windows), fits, windows)
 
 
 def claimed_by(cost: Spending, windows: int, total: Limit) -> float:
@@ -93,19 +93,24 @@ def claimed_by(cost: Spending, windows: int, total: Limit) -> float:
     return total.claimed(cost.times(windows))
 
 
+def _window_delta(total: Limit, windows: int) -> float:
+    return rounded_down(DELTA_SHARE * total.delta / windows)
+
+
 def _largest(
     fields: Mapping[str, Any],
     total: Limit,
-    fits: Callable[[Spending], bool],
+    delta: float,
+    fits: Callable[[WindowBudget], bool],
     windows: int,
 ) -> WindowBudget:
-    """The budget with the largest epsilon whose cost fits."""
-    total_epsilon, delta = total.epsilon, rounded_down(DELTA_SHARE * total.delta / windows)
+    """The budget with the largest epsilon that fits, at this delta."""
 
     def budget(epsilon: float) -> WindowBudget:
         return _budget(fields, epsilon, delta)
 
-    top = min(total_epsilon, 1.0) if fields.get("calibration") == "classic" else total_epsilon
+    classic = fields.get("calibration") == "classic"
+    top = min(total.epsilon, 1.0) if classic else total.epsilon
     low, high = top, top
     first = budget(top)
     if not math.isfinite(first.cost.epsilon):
@@ -115,9 +120,9 @@ def _largest(
             advice="choose another --selector",
         )
     # A window of Gaussian noise may have a larger epsilon at its small delta than all windows have at theirs.
-    while fits(budget(high).cost) and high < _MOST_TIMES * top and fields.get("calibration") != "classic":
+    while fits(budget(high)) and high < _MOST_TIMES * top and not classic:
         low, high = high, 1.5 * high
-    while not fits(budget(low).cost):
+    while not fits(budget(low)):
         low, high = low / 2, low
         if low < _LEAST_SHARE * top or not _drawable(budget, low):
             raise InvalidPlan(
@@ -127,7 +132,7 @@ def _largest(
             )
     for _ in range(_SEARCH_STEPS):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if fits(budget(middle).cost) else (low, middle)
+        low, high = (middle, high) if fits(budget(middle)) else (low, middle)
     return budget(rounded_down(low * (1 - _MARGIN)))
 
 
