@@ -54,6 +54,7 @@ class Definition:
         discover: one of DISCOVERIES.
         reading: how the data is read: names of columns, a separator, bins. Not the data itself.
         items: the public list of a closed domain, None for an open one or bins.
+        recorded: the file that it was read from, None before there is one. A later version may write other keys.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Definition:
     discover: str
     reading: Mapping[str, Any]
     items: tuple[str, ...] | None = field(default=None, repr=False)
+    recorded: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -108,6 +110,8 @@ class Definition:
         return here
 
     def _document(self) -> dict[str, Any]:
+        if self.recorded is not None:
+            return dict(self.recorded) | {"place": str(self.place)}
         return {
             "fedhist-campaign": VERSION,
             "name": self.name,
@@ -198,6 +202,7 @@ def _definition(document: Mapping[str, Any], items: tuple[str, ...] | None) -> D
         discover=document["discover"],
         reading=dict(document["reading"]),
         items=items,
+        recorded=dict(document),
     )
 
 

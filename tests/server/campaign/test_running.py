@@ -268,6 +268,15 @@ def test_a_definition_or_list_that_was_changed_is_refused(tmp_path: Path) -> Non
     assert runs_of(made) == []
 
 
+def test_a_definition_with_keys_of_another_version_is_the_same_wherever_it_lies(tmp_path: Path) -> None:
+    made = campaign_in(tmp_path)
+    read = read_definition(made.place)
+    assert read == made and read.digest == made.digest
+    assert read.moved(made.place).digest == made.digest
+    edit(made.place / "campaign.json", lambda document: document.update(later_key=1))
+    assert read_definition(made.place).digest != made.digest
+
+
 def test_a_ledger_that_was_deleted_or_replaced_is_refused(tmp_path: Path) -> None:
     made = campaign_in(tmp_path)
     early = made.ledger.read_bytes()
