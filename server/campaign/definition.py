@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -129,11 +128,6 @@ class Definition:
             "discover": self.discover,
             "reading": dict(self.reading),
         }
-
-
-def new_name() -> str:
-    """A name that no other campaign has."""
-    return secrets.token_hex(8)
 
 
 def read_definition(folder: Path) -> Definition:

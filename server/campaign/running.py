@@ -25,9 +25,11 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
+from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.protocol.wire.envelope import new_run_name
 from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, Rooms, even_split, split_of_later
 from fedhist.server.campaign.carried_over import earlier_of, like_later, next_window
-from fedhist.server.campaign.definition import Definition, check_choices, new_name, read_definition
+from fedhist.server.campaign.definition import Definition, check_choices, read_definition
 from fedhist.server.campaign.lock import only_operator
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, settle, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -35,6 +37,7 @@ from fedhist.server.result_folder import check_target
 from fedhist.server.steps import planned_charges
 
 MOST_SPARE, MOST_DELAY = 1000, 3650
+NAME_DIGITS = 16
 CLOCKS_APART = timedelta(minutes=5)
 """Clocks that are set right may go back by this much."""
 
@@ -135,7 +138,7 @@ def new_campaign(
         like = like_later(kind, thresholds=thresholds, discover=discover)
         later = split_of_later(like, first, windows=number, total=total, rooms=rooms)
     definition = Definition(
-        name=new_name(),
+        name=new_run_name(source=SystemSource())[:NAME_DIGITS],
         made=now or datetime.now(UTC),
         place=folder.resolve(),
         windows=tuple(windows),
