@@ -35,8 +35,7 @@ SOME_USERS, SOME_ITEMS = 1_000_000, 64
 
 _LEAST_SHARE, _MOST_TIMES = 1e-6, 8.0
 _SEARCH_STEPS = 30
-# Of an epsilon: shares of it are rounded, so that a slightly smaller one may cost slightly more.
-_MARGIN = 1e-6
+_STEP = 1e-5
 
 Rooms = Sequence[tuple[Limit, Spending]]
 """The limits that all windows together have to keep, each with what is counted under it already."""
@@ -133,7 +132,12 @@ def _largest(
     for _ in range(_SEARCH_STEPS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(budget(middle)) else (low, middle)
-    return budget(rounded_down(low * (1 - _MARGIN)))
+    found = budget(rounded_down(low))
+    while not fits(found):
+        # The choice's share of an epsilon has steps, so that a slightly smaller one may cost more.
+        low *= 1 - _STEP
+        found = budget(rounded_down(low))
+    return found
 
 
 def _drawable(budget: Callable[[float], WindowBudget], epsilon: float) -> bool:

@@ -131,7 +131,7 @@ def new_campaign(
     number = len(windows) + spare
     size = {"users": SOME_USERS} if fields.get("users") is None else {}
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
-    kind = fields | size | closed
+    kind = closed | fields | size
     first = even_split(kind, windows=number, total=total, rooms=rooms)
     later = first
     if thresholds == "first" or discover == "first":

@@ -43,6 +43,15 @@ def test_all_windows_fit_one_after_another_and_use_the_total_up(
     assert not total.has_room(spent + found.cost)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1, 2, 4, 6])
+@pytest.mark.parametrize("windows", [1, 2, 3, 7, 52])
+def test_all_windows_fit_also_where_the_choices_share_has_a_step(epsilon: float, windows: int) -> None:
+    total = Limit(epsilon, 1e-6)
+    found = even_split(CLOSED, windows=windows, total=total, rooms=[(total, Spending())])
+    assert total.has_room(found.cost.times(windows))
+    assert total.claimed(found.cost.times(windows)) > 0.95 * epsilon
+
+
 @pytest.mark.parametrize("kind", ["closed", "open", "laplace", "replace"])
 def test_the_cost_is_that_of_the_plan_whoever_the_users_are(kind: str) -> None:
     found = even_split(KINDS[kind], windows=13, total=TOTAL, rooms=[(TOTAL, Spending())])
