@@ -27,7 +27,14 @@ from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.wire.envelope import new_run_name
-from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, Rooms, even_split, split_of_later
+from fedhist.server.campaign.budget import (
+    SOME_ITEMS,
+    SOME_USERS,
+    Rooms,
+    WindowBudget,
+    even_split,
+    split_of_later,
+)
 from fedhist.server.campaign.carried_over import earlier_of, like_later, next_window
 from fedhist.server.campaign.definition import Definition, check_choices, read_definition
 from fedhist.server.campaign.lock import only_operator
@@ -116,7 +123,7 @@ def new_campaign(
     _check_new(folder)
     _check_count("--spare", spare, MOST_SPARE)
     _check_count("--delay", delay, MOST_DELAY)
-    fields = _plan_fields(plan)
+    name, fields = new_run_name(source=SystemSource())[:NAME_DIGITS], _plan_fields(plan)
     check_choices(thresholds, discover, fields)
     budget = BudgetFile.open(ledger, create=True) if ledger.exists() else None
     limit = None if budget is None else budget.limit
@@ -131,14 +138,11 @@ def new_campaign(
     number = len(windows) + spare
     size = {"users": SOME_USERS} if fields.get("users") is None else {}
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
-    kind = closed | fields | size
-    first = even_split(kind, windows=number, total=total, rooms=rooms)
-    later = first
-    if thresholds == "first" or discover == "first":
-        like = like_later(kind, thresholds=thresholds, discover=discover)
-        later = split_of_later(like, first, windows=number, total=total, rooms=rooms)
+    kind = closed | fields | size | {"window": windows[0].text}
+    like = like_later(kind, thresholds=thresholds, discover=discover)
+    first, later = _budgets(kind, like, number, total, rooms)
     definition = Definition(
-        name=new_run_name(source=SystemSource())[:NAME_DIGITS],
+        name=name,
         made=now or datetime.now(UTC),
         place=folder.resolve(),
         windows=tuple(windows),
@@ -314,6 +318,16 @@ def _remove_leftovers(place: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
+
+
+def _budgets(
+    kind: Mapping[str, Any], like: Mapping[str, Any], windows: int, total: Limit, rooms: Rooms
+) -> tuple[WindowBudget, WindowBudget]:
+    """The budgets of a first window and of a later one, whose plan has these fields."""
+    first = even_split(kind, windows=windows, total=total, rooms=rooms)
+    if like == kind:
+        return first, first
+    return first, split_of_later(like, first, windows=windows, total=total, rooms=rooms)
 
 
 def _plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
