@@ -26,6 +26,7 @@ from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget,
 from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.simulations.report.over_time import dearest_window
 from fedhist.simulations.workbench.campaign import (
     HEADINGS,
     HowToRun,
@@ -121,7 +122,7 @@ def campaign_notes(made: Definition) -> list[str]:
         )
     if users is not None and made.total.delta > 1 / users:
         notes.append(f"the total delta {made.total.delta:g} is above 1/users; lower --total-delta")
-    size: dict[str, Any] = {"users": users or SOME_USERS}
+    size: dict[str, Any] = {"users": users or SOME_USERS, "window": made.windows[0].text}
     if made.plan["domain"] == "closed":
         size["items"] = made.plan.get("items") or len(made.items or ()) or SOME_ITEMS
     warnings = plan_warnings(Plan(**dict(made.plan) | dict(made.first.fields) | size))
@@ -226,15 +227,14 @@ def _where_it_stands(
     """What is spent and left, whether the rest fits, and what is next."""
     total, limit, left = definition.total, budget.limit, budget.left()
     spent = total.claimed(spent_on(states))
-    most = max(states, key=lambda state: state.counted.epsilon)
+    window, most = dearest_window(budget)
     lines = [
         f"spent: epsilon {epsilon_text(spent)} of {total.epsilon:g} at delta {total.delta:.3g}, for one user, ever",
     ]
-    if most.counted.epsilon:
-        cost = most.counted
+    if window is not None:
         lines.append(
-            f"       epsilon {epsilon_text(cost.epsilon)}, delta {cost.delta:.3g} for one user in one window "
-            f"({most.window})"
+            f"       epsilon {epsilon_text(most.epsilon)}, delta {most.delta:.3g} for one user in one window ({window}, "
+            "the most of all, all runs of the ledger counted)"
         )
     if limit is not None and left is not None:
         lines.append(

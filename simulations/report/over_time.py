@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.server.ledger.window_limit import by_window
 from fedhist.simulations.report.axes import linear, tick_text
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.escaping import text
@@ -68,6 +69,12 @@ def campaign_page(
     return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
 
 
+def dearest_window(budget: BudgetFile) -> tuple[Window | None, Spending]:
+    """The window in which one user has cost the most, by all runs of the ledger; None before there is any."""
+    counted = by_window(budget.runs(), budget.window_limit)
+    return max(counted.items(), key=lambda one: one[1].epsilon, default=(None, Spending()))
+
+
 def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
     """All releases as columns: a row for each item and window."""
     columns: dict[str, list[Any]] = {
@@ -107,8 +114,8 @@ def _tiles(
     yield Tile(
         "spent on one user, ever", number(claimed), f"of epsilon {total.epsilon:g}, delta {total.delta:g}"
     )
-    most = max((state.counted.epsilon for state in states), default=0.0)
-    yield Tile("on one user in one window", number(most), "epsilon, the most of all windows")
+    _, most = dearest_window(budget)
+    yield Tile("on one user in one window", number(most.epsilon), "epsilon, the most of all windows")
     limit, left = budget.limit, budget.left()
     if limit is not None and left is not None:
         yield Tile(
