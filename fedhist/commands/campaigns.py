@@ -233,8 +233,8 @@ def _where_it_stands(
     ]
     if window is not None:
         lines.append(
-            f"       epsilon {epsilon_text(most.epsilon)}, delta {most.delta:.3g} for one user in one window ({window}, "
-            "the most of all, all runs of the ledger counted)"
+            f"       epsilon {epsilon_text(most.epsilon)}, delta {most.delta:.3g} for one user in one window "
+            f"({window}, the most of all)"
         )
     if limit is not None and left is not None:
         lines.append(
