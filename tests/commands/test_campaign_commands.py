@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.builders import Fedhist, files_in
+from tests.builders import ROOT, Fedhist, files_in
 from tests.campaigns import WEEKS, visits
 
 NEW = (
@@ -50,6 +52,15 @@ def test_a_campaign_from_its_definition_to_its_page(fedhist: Fedhist, here: Path
     assert limit["limit"] == {"epsilon": 4.0, "delta": 1e-6}
     assert limit["runs_left"] == 0
     assert fedhist("campaign", "show", "autumn", "--json").document()["windows"] == rest["windows"]
+
+
+def test_the_page_of_the_documents_shows_what_the_command_prints(fedhist: Fedhist, here: Path) -> None:
+    page = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    ((?:calendar|total|a window|all): .*)$", page, re.MULTILINE)
+    command = re.search(r"^fedhist (campaign new .*?)[^\\]$", page, re.MULTILINE | re.DOTALL)
+    assert command is not None and len(shown) == 4
+    printed = fedhist(*shlex.split(command[0].replace("\\\n", " "))[1:]).out.splitlines()
+    assert printed[:4] == [line.replace("...", str(here)) for line in shown]
 
 
 def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here: Path) -> None:
