@@ -240,6 +240,17 @@ def _where_it_stands(
         lines.append(
             f"left:  epsilon {epsilon_text(left.epsilon)} of the ledger's {limit.epsilon:g}, all its runs counted"
         )
+    name = visible(definition.place.name)
+    for state in states:
+        if state.status(now) == "broken off":
+            lines.append(
+                f"note:  {state.window} was charged and not released; 'fedhist campaign run {name} --again "
+                f"{state.window}' charges and runs it once more"
+            )
+        elif state.status(now) == "unfinished":
+            lines.append(
+                f"note:  {state.window} is being run, or its process died; 'fedhist campaign run {name}' finds out"
+            )
     waiting = [state for state in states if state.status(now) in ("due", "waiting")]
     room = room_left(definition, states, budget)
     if len(waiting) > room:

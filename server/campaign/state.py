@@ -7,6 +7,7 @@ released. So what is found after a crash, at any point, is one of these:
 |--------|----------------------------|--------------------------------------------------------|--------------|
 | no     | none, or without a charge  | nothing was drawn                                      | due, waiting |
 | no     | with charges               | noise was drawn, and its result is lost                | broken off   |
+| no     | open                       | one of these two, or a run that goes on                | unfinished   |
 | yes    | with charges               | it is released, even if nobody came to say so          | released     |
 | yes    | none, or without a charge  | not ours, or the ledger is another one                 | refused      |
 | no     | released                   | the folder was taken away, or is a copy of an older one | refused      |
@@ -30,7 +31,7 @@ from fedhist.server.ledger.window_limit import window_of
 
 RESULT_FILE = "result.json"
 KIND = "campaign"
-Status = Literal["released", "broken off", "due", "waiting"]
+Status = Literal["released", "unfinished", "broken off", "due", "waiting"]
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,11 @@ class WindowState:
         return Spending.total(run.counted for run in self.runs)
 
     def status(self, now: datetime) -> Status:
-        """How far it has come."""
+        """How far it has come. Unfinished is a run that goes on, or whose process died and nobody has looked since."""
         if self.document is not None:
             return "released"
+        if any(run.status == "open" for run in self.runs):
+            return "unfinished"
         if any(run.charges for run in self.runs):
             return "broken off"
         return "due" if now >= self.due_from else "waiting"

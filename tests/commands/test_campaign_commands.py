@@ -139,6 +139,26 @@ def test_a_limit_that_others_used_up_is_said_before_and_refused_then(fedhist: Fe
     assert [one["status"] for one in shown["windows"]].count("due") >= 1
 
 
+def test_a_window_that_broke_off_is_reported_and_run_again_by_name(
+    fedhist: Fedhist, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fedhist(*NEW, "--items-file", "shops.txt", "--spare", 1).code == 0
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedhist.server.result_folder.write_text", full)
+        said = fedhist(*RUN)
+    assert said.code == 1 and "what the run has charged stays charged" in said.err
+    assert "2020-W40 was charged and not released" in fedhist("campaign", "show", "autumn").out
+    rest = fedhist(*RUN)
+    assert rest.code == 0 and "it broke off" in rest.err
+    assert "released: 2020-W40" not in rest.out
+    assert "released: 2020-W40" in fedhist(*RUN, "--again", "2020-W40").out
+    assert "broke off" not in (here / "autumn" / "index.html").read_text().partition("Calendar")[0]
+
+
 def test_the_page_holds_no_markup_of_a_name(fedhist: Fedhist, here: Path) -> None:
     hostile = "<script>alert(1)</script>"
     table = visits()

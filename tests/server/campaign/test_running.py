@@ -133,10 +133,14 @@ def test_a_charged_attempt_stays_charged_and_is_not_made_again_unasked(tmp_path:
     made = campaign_in(tmp_path, spare=1)
     break_off(made, after_charges=charges)
     lost = runs_of(made)[0].charged
+    (first, *_) = states_of(made, runs_of(made))
+    assert first.status(datetime.now(UTC)) == "unfinished"
     said: list[str] = []
     assert run(made, tell=said.append) == list(WEEKS[1:])
     assert "2020-W40 was charged" in said[0] and "--again 2020-W40" in said[0]
     assert not (made.place / "2020-W40").exists()
+    (first, *_) = states_of(made, runs_of(made))
+    assert first.status(datetime.now(UTC)) == "broken off"
     assert run(made, again=[Window.parse("2020-W40")]) == ["2020-W40"]
     entries = runs_of(made)
     assert [entry.status for entry in entries] == ["closed", *["released"] * 4]
