@@ -273,6 +273,8 @@ def main() -> int:
     parser.add_argument("--interrupt", action="store_true", help="runs end by Ctrl-C instead of SIGKILL")
     arguments = parser.parse_args()
     ending = signal.SIGINT if arguments.interrupt else signal.SIGKILL
+    # In the background a shell has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="fedhist-campaigns-") as name, redirect_stdout(sys.stderr):
         folder = Path(name)
         faults = race(folder, arguments.operators) if arguments.operators else []
