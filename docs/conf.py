@@ -32,7 +32,7 @@ NAVIGATION = {
         "notation",
     ],
     "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
-    "In deployment": ["deployment", "node-settings", "deployment-failures", "masking"],
+    "In deployment": ["deployment", "campaigns", "node-settings", "deployment-failures", "masking"],
     "Extending": ["extending", "architecture", "adding-parts"],
     "Privacy": ["privacy"],
     "Reference": ["api", "public-names", "commands", "plan-fields", "known-limits", "decisions/index"],

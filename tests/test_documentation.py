@@ -32,7 +32,16 @@ RUNNABLE = [
     LEDGER,
     *(
         DOCS / f"{name}.md"
-        for name in ("api", "api-rounds", "data", "debiased-counts", "masking", "open-domain-bar", "trace")
+        for name in (
+            "api",
+            "api-rounds",
+            "campaigns",
+            "data",
+            "debiased-counts",
+            "masking",
+            "open-domain-bar",
+            "trace",
+        )
     ),
 ]
 

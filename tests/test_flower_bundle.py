@@ -130,7 +130,7 @@ def test_the_bundle_holds_what_both_apps_need_and_nothing_else(bundle: Path) -> 
     left_out = ("simulations/", "fedhist/commands/", "fedhist/template/", "fedhist/testing/")
     ours = {name for name in sources() if not name.startswith(left_out)}
     assert names == ours | {"LICENSE", "README.md", "pyproject.toml", ".info/CONTENT"}
-    assert bundle.stat().st_size < 1_500_000
+    assert bundle.stat().st_size < 1_600_000
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS, RELEASE_NAMES, SELECTOR_NAMES, Field
 from fedhist.protocol.privacy.bars import OpenNoiseKind
+from fedhist.server.campaign.for_grid import AGAIN_KEY, FOLDER_KEY
 from fedhist.server.grid_settings import FOR_NODES, GridSettings, read_settings
 from fedhist.server.selection import SELECTORS
 
@@ -95,7 +96,8 @@ def test_the_run_config_lists_every_setting_once() -> None:
     own = [field.name for field in fields(GridSettings) if field.name != "plan"]
     listed = [name.replace("-", "_") for name in RUN_CONFIG if not name.startswith(FOR_NODES)]
     assert listed[: len(FIELDS)] == list(FIELDS)
-    assert sorted(listed[len(FIELDS) :]) == sorted(own)
+    of_campaigns = [key.replace("-", "_") for key in (FOLDER_KEY, AGAIN_KEY)]
+    assert sorted(listed[len(FIELDS) :]) == sorted([*own, *of_campaigns])
 
 
 def test_the_run_config_of_the_checkout_leaves_all_but_users_to_the_defaults() -> None:

@@ -51,6 +51,7 @@ def show(file: Path, as_json: bool) -> None:
     holds for runs that are chosen in view of earlier results.
     """
     from fedhist.commands.summary import epsilon_text, stdout_console
+    from fedhist.protocol.privacy.concentrated import Spending
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.simulations.experiments.tables import print_rows
@@ -59,7 +60,8 @@ def show(file: Path, as_json: bool) -> None:
     runs, limit = budget.runs(), budget.limit
     spent, reserved, tight = budget.spent().cost, budget.reserved().cost, budget.tight()
     total, claimed, left = budget.counted().cost, budget.claimed(), budget.left()
-    more = budget.runs_left(runs[-1].reserved) if runs else None
+    last = next((run.reserved for run in reversed(runs) if run.reserved != Spending()), None)
+    more = None if last is None else budget.runs_left(last)
     if as_json:
         document = {
             "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},

@@ -41,7 +41,7 @@ from fedhist.simulations.workbench.watching import Watcher
 
 COMMON_FIELDS = (
     "users", "items", "epsilon", "delta", "delta_select", "neighbours", "minimum_cohort", "masking", "participants",
-    "corrupt_share", "dropout_share", "noise_from",
+    "corrupt_share", "dropout_share", "noise_from", "window",
 )  # fmt: skip
 """What is the same for all questions, or follows from their total."""
 OWN_FIELDS = tuple(name for name in FIELDS if name not in COMMON_FIELDS)
