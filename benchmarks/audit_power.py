@@ -62,6 +62,10 @@ _GAUSSIAN = "protocol.privacy.mechanisms:gaussian_noise"
 _SCALE = "Fraction(sensitivity.whole) / Fraction(epsilon)"
 _VARIANCE = "Fraction(multiplier) ** 2 * sensitivity.square"
 BUGS = (
+    bug(
+        "a campaign's bound forgotten",
+        ("protocol.clips.campaign_bound:bounds_of", "left * visits >= ONE", "left >= 0"),
+    ),
     bug("Laplace noise halved", (_LAPLACE, _SCALE, f"{_SCALE} / 2")),
     bug("Gaussian noise halved", (_GAUSSIAN, _VARIANCE, f"{_VARIANCE} / 4")),
     bug("Laplace noise 5 % low", (_LAPLACE, _SCALE, f"{_SCALE} * Fraction(95, 100)")),
@@ -408,6 +412,7 @@ BUGS = (
 
 
 FIRST = {
+    "a campaign's bound forgotten": "campaign, adaptive windows",
     "Gaussian noise halved": "two worlds, gaussian, replaced",
     "Gaussian noise 5 % low": "two worlds, gaussian",
     "clip forgotten, closed": "one run, laplace, spread",

@@ -97,17 +97,17 @@ def mount(
     spare_loaded_modules()
     listed = items if callable(items) else None if items is None else tuple(items)
 
-    def users(context: Context, window: Window | None) -> Population:
+    def users(context: Context, window: Window | None, user_key: bytes | None) -> Population:
         from fedhist.client.files.data_kinds import is_population
         from fedhist.client.files.node_data import node_users
 
-        data, read = load(context), columns
+        data, read = load(context), replace(columns, user_key=user_key)
         if isinstance(data, NodeSettings):
-            data = data.population(window)
+            data = data.population(window, user_key=user_key)
         elif window is not None and not simulated(context):
             if is_population(data) or columns.time is None:
                 raise Refused(Refusal.NO_WINDOW, local="its users come without times")
-            read = replace(columns, window=window)
+            read = replace(read, window=window)
         return node_users(data, columns=read, items=None if callable(listed) else listed)
 
     def has_times(context: Context) -> bool:

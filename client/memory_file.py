@@ -1,5 +1,7 @@
 """A device's memory in a file of its own: what it was asked and answered, its secret, and its masking sessions.
 
+Also what its users have left in campaigns (`campaign_memory`).
+
 It outlives a Flower run, where Flower's own state of a node ends. And it is on disk before an answer leaves, where
 Flower stores a node's state afterwards, tries once and goes on if that fails.
 
@@ -17,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from fedhist.client.campaign_memory import TABLE, Take, is_known_in, left_in, spend
+from fedhist.client.files.user_keys import user_key_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
+from fedhist.protocol.histograms import Integers, Words
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
@@ -33,6 +38,7 @@ _TABLES = {
     "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
+    "campaign": TABLE,
 }
 _FORGET = (
     "DELETE FROM session WHERE kept < julianday('now') - 1",
@@ -101,6 +107,26 @@ class MemoryFile:
             (count,) = database.execute("SELECT count(*) FROM sums").fetchone()
             check_sum(known=known is not None, count=count, most=most)
             database.execute("INSERT INTO sums (name) VALUES (?)", (name,))
+
+    def user_key(self) -> bytes:
+        """The secret of the keys under which the file remembers users, see `files/user_keys`."""
+        with _transaction(self.path) as database:
+            return user_key_of(_secret(database, self.path))
+
+    def knows(self, campaign: str) -> bool:
+        """Whether a release of this campaign took anything of any user's bound."""
+        with _transaction(self.path) as database:
+            return is_known_in(database, campaign)
+
+    def left(self, campaign: str, users: Words) -> Integers:
+        """What each of these users has left of its bound for a campaign, see `clips/campaign_bound`."""
+        with _transaction(self.path) as database:
+            return left_in(database, self.path, campaign, users)
+
+    def spend(self, campaign: str, users: Words, take: Take) -> Integers:
+        """What each had left, once it is written what a window takes of it: before anything is computed to be sent."""
+        with _transaction(self.path) as database:
+            return spend(database, self.path, campaign, users, take)
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other of the same run."""

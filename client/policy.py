@@ -13,12 +13,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from fedhist.client.answered_windows import check_not_answered
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan.round_costs import choice_cost, release_cost, table_cost
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
@@ -140,7 +142,7 @@ class Memory:
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
         document = {
-            "spent": asdict(self.spent),
+            "spent": {name: value for name, value in asdict(self.spent).items() if value != ()},
             "plans": dict(self.plans),
             "requests": dict(self.requests),
             "answers": dict(self.answers),
@@ -372,11 +374,14 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
         raise Refused(Refusal.SERVER_NOISE)
 
 
-def _spending(numbers: Mapping[str, float]) -> Spending:
+def _spending(numbers: Mapping[str, Any]) -> Spending:
     """What was spent. An older version knew two numbers of it."""
     if numbers.keys() == {"epsilon", "delta"}:
         return Spending.of_cost(Cost(float(numbers["epsilon"]), float(numbers["delta"])))
-    return Spending(*(float(numbers[name]) for name in ("epsilon", "delta", "rho", "failure")))
+    return Spending(
+        *(float(numbers[name]) for name in ("epsilon", "delta", "rho", "failure")),
+        campaigns=tuple((CampaignLoss(**one), int(count)) for one, count in numbers.get("campaigns", ())),
+    )
 
 
 def _digest(document: Mapping[str, object]) -> str:

@@ -53,6 +53,7 @@ BELOW = {
         "privacy-masking",
         "privacy-device-noise",
         "privacy-composition",
+        "privacy-campaigns",
         "privacy-rounds",
         "privacy-audit",
         "privacy-and-the-paper",

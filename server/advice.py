@@ -55,7 +55,20 @@ def warnings_of_all(plans: Collection[Plan]) -> list[str]:
 
 def plan_notes(plan: Plan) -> list[str]:
     """The warnings, and what else a plan's user should know before it costs anything."""
-    return [*plan_warnings(plan).values(), *table_notes(plan)]
+    return [*plan_warnings(plan).values(), *table_notes(plan), *_campaign_notes(plan)]
+
+
+def _campaign_notes(plan: Plan) -> list[str]:
+    """What one release of a campaign costs, and all of them."""
+    campaign = plan.of_campaign
+    if campaign is None:
+        return []
+    return [
+        f"the release of this window alone costs one user epsilon {campaign.window_epsilon:.4g} at delta "
+        f"{campaign.window_delta:.3g}, and all releases of the campaign {plan.campaign!r} together at most epsilon "
+        f"{plan.epsilon:.4g} at delta {plan.delta:.3g}, if devices keep their memory of it; choices of the threshold "
+        "come beside that"
+    ]
 
 
 def release_advice(release: Release) -> list[str]:

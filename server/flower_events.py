@@ -13,6 +13,7 @@ from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyAcc
 from fedhist.protocol.errors import BudgetExceeded, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import is_number
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.gaussian_bound import bounded_range_as_gaussian, pure_as_gaussian
 from fedhist.protocol.privacy.ledger import (
     AlternativesLoss,
@@ -114,6 +115,9 @@ def _as_gaussian(charge: Charge) -> tuple[float, float]:
         case GaussianLoss(multiplier):
             slack = float(charge.parameters.get("slack", 0.0))
             return multiplier**-2 + (pure_as_gaussian(slack) ** -2 if slack > 0 else 0.0), 0.0
+        case CampaignLoss() as campaign:
+            # As if it were all there is of its campaign, which may only be too much.
+            return campaign.precision_of(1), 0.0
         case SampledGaussianLoss(multiplier, _, releases, _):
             # Samples hide no less than none do: an outcome is a mixture over them, and delta is convex.
             return releases * multiplier**-2, 0.0

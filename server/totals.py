@@ -54,6 +54,12 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
         InvalidPlan: a total and a part of it that contradict each other, or a total that the other rounds use up.
     """
     check_epsilon(total_epsilon, "total-epsilon")
+    if fields.get("campaign") is not None:
+        raise InvalidPlan(
+            "a total-epsilon with a campaign",
+            allowed="the epsilon of all releases of the campaign together, and epsilon-select for each choice",
+            advice="use --epsilon",
+        )
     chosen = {name: value for name, value in fields.items() if value is not None}
     if "epsilon" in chosen:
         raise InvalidPlan(

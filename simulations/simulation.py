@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender
+from fedhist.simulations.campaign import in_campaign
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
@@ -171,6 +173,7 @@ def simulate(
     engine: Engine = open_in_process,
     observe: Observer = ignore,
     report: bool = False,
+    campaign_memory: str | Path | None = None,
 ) -> Result:
     """Both rounds over the population.
 
@@ -189,6 +192,8 @@ def simulate(
         observe: called with each event of the run, see `fedhist.protocol.events`.
         report: measure what a report shows in the same pass as the truth; without it, one more pass when it is asked
             for.
+        campaign_memory: for a plan of a campaign, the file that stands for the memories of all devices, made if
+            missing. Users without names are known by their numbers.
     """
     asking = simulating(
         population,
@@ -200,6 +205,7 @@ def simulate(
         engine=engine,
         observe=observe,
         report=report,
+        campaign_memory=campaign_memory,
     )
     return answered(asking, lambda asked: asked[0].total(asked[1]))
 
@@ -215,10 +221,13 @@ def simulating(
     engine: Engine,
     observe: Observer,
     report: bool,
+    campaign_memory: str | Path | None = None,
 ) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
     """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin = origin_of(population)
     _check(population, plan, origin, truth=truth, charged=journal is not None)
+    memory = None if campaign_memory is None else Path(campaign_memory)
+    population, spend = in_campaign(population, plan, memory)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     ledger = Ledger(journal=tell_charges(observe, journal))
     clock = Stopwatch(on_phase, observe)
@@ -230,6 +239,7 @@ def simulating(
         tell(state)
         if isinstance(state, Asking):
             requests[state.request.round] = state.request
+            spend(state.request)
         # In a masked round the engine itself reports what both sides see.
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))

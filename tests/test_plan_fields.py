@@ -31,6 +31,7 @@ MASKS = {
     "table_capacity",
     "label_bytes",
 }
+WINDOWS = {"window", "campaign", "visits"}
 RESTS = {"upper_limits", "rescale"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
@@ -41,19 +42,21 @@ NOT_OPTIONS = {
         "epsilon",
         "minimum_cohort",
         "debias",
-        "window",
+        *WINDOWS,
         *RESTS,
         *MASKS,
     },
-    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", "window"},
+    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", *WINDOWS},
 }
 
 
 def test_a_plan_has_the_declared_fields_and_writes_them_as_json() -> None:
     names = list(FIELDS)
     assert [field.name for field in fields(Plan) if field.init] == names
-    assert list(Plan(users=10, items=3, window="2026-W47").to_json()) == ["version", *names]
-    assert list(Plan(users=10, items=3).to_json()) == ["version", *names[:-1]]
+    whole = Plan(users=10, items=3, window="2026-W47", campaign="autumn", visits=3)
+    assert list(whole.to_json()) == ["version", *names]
+    assert list(Plan(users=10, items=3, window="2026-W47").to_json()) == ["version", *names[:-2]]
+    assert list(Plan(users=10, items=3).to_json()) == ["version", *names[:-3]]
     assert set(re.findall(r"^        (\w+): ", Plan.__doc__ or "", re.MULTILINE)) == set(names)
 
 

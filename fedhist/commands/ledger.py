@@ -166,7 +166,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
-        "data": ", ".join(filter(None, (run.label, run.plan.get("window")))),
+        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), run.plan.get("campaign")))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": run.status,
         "epsilon": epsilon_text(run.charged.epsilon),

@@ -66,8 +66,12 @@ def rest_of(
     """The users above the bound, and what clipping takes of each of their entries, in steps: not negative."""
     above = take_users(histograms, clipped)
     words = source.user_words(histograms.user_numbers()[clipped])
-    shrink = _shrink_l1 if norm is Norm.L1 else _shrink_l2
-    return above, (above.counts << threshold.bits) - shrink(above, threshold, words)
+    kept = (
+        _shrink_l1(above, threshold, words)
+        if norm is Norm.L1
+        else shrink_l2(above, np.full(above.users, threshold.steps, dtype=np.int64), words)
+    )
+    return above, (above.counts << threshold.bits) - kept
 
 
 def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
@@ -86,8 +90,8 @@ def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integer
     return after - before
 
 
-def _shrink_l2(above: Histograms, threshold: Threshold, words: Words) -> Integers:
-    """Clip users above the bound B in l2 norm, with systematic rounding where it fits and truncation where not.
+def shrink_l2(above: Histograms, bounds: Integers, words: Words) -> Integers:
+    """Clip users above their bounds B in l2 norm, with systematic rounding where it fits and truncation where not.
 
     Each user's scale is T/|N|_2 as f 2^-e with whole f and e, never above the true scale, and T a little under B so
     that the rounding error (mean square below nnz/4, cross term of deviation at most B) seldom passes B. With S_j the
@@ -99,20 +103,26 @@ def _shrink_l2(above: Histograms, threshold: Threshold, words: Words) -> Integer
     """
     counts = above.counts
     norms = np.sqrt(row_sums(counts * counts, above.offsets).astype(np.float64))
-    scales = l2_target(threshold.steps, np.diff(above.offsets)) / norms
-    return round_scaled(counts, above.offsets, scales, words, bound=threshold.steps, norm=Norm.L2)
+    scales = l2_target(bounds, np.diff(above.offsets)) / norms
+    return round_scaled(counts, above.offsets, scales, words, bound=bounds, norm=Norm.L2)
 
 
-def l2_target(steps: int, nonzeros: Integers) -> Floats:
-    """T: the norm to which a user of this number of items is scaled, before rounding."""
-    bound = float(steps)
+def l2_target(steps: int | Integers, nonzeros: Integers) -> Floats:
+    """T: the norm to which a user of this bound and this number of items is scaled, before rounding."""
+    bound = np.asarray(steps, dtype=np.float64)
     room = bound * bound - nonzeros / 4 - _ROUNDING_ROOM * bound
     target: Floats = np.sqrt(np.where(room > 0, room, bound * bound))
     return target
 
 
 def round_scaled(
-    counts: AnyIntegers, offsets: AnyIntegers, scales: Floats, words: Words, *, bound: int, norm: Norm
+    counts: AnyIntegers,
+    offsets: AnyIntegers,
+    scales: Floats,
+    words: Words,
+    *,
+    bound: int | Integers,
+    norm: Norm,
 ) -> Integers:
     """Each user's entries times their scale, rounded without bias where the result stays in the bound, else truncated.
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhist.protocol.clips.campaign_bound import sum_bounded
 from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.clips.rests import sum_with_rests
+from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
@@ -35,7 +37,8 @@ class ClippedSum(Measurement[Bound]):
     """A value an item, in steps of the grid, and, where the plan asks for it, what clipping took (`rest_terms`).
 
     `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs. The parts beside the histogram are not negative
-    and have norms of at most E: `clips/rests.py` scales and cuts each user's, for every draw.
+    and have norms of at most E: `clips/rests.py` scales and cuts each user's, for every draw. In a campaign, users are
+    clipped to what they have left of their bound, too.
     """
 
     name = "clipped-sum"
@@ -61,6 +64,9 @@ class ClippedSum(Measurement[Bound]):
             if parts(plan)
             else ""
         )
+        bounded = (
+            "" if plan.visits is None else " Who has less left of the campaign's bound is clipped to that."
+        )
         norm = "l1 or l2" if plan.chooses_mechanism else plan.norm.value
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
@@ -70,6 +76,7 @@ class ClippedSum(Measurement[Bound]):
             else f"{released_values(plan):,} {noisy}whole numbers",
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
             + beside
+            + bounded
             + by_devices,
             clip=f"{norm} clip",
             bound=f"Every user contributes at most C = {{C}} in {norm} norm.",
@@ -104,6 +111,15 @@ class ClippedSum(Measurement[Bound]):
         """Clipped, rounded to the grid, added up."""
         if parts(self.plan):
             return Summed(sum_with_rests(self.plan, users, self.threshold, source=source))
+        if self.plan.visits is not None:
+            if users.left is None:
+                raise InvalidPopulation(
+                    "users of a campaign without what is left of their bounds",
+                    allowed="users with a memory of the campaign",
+                    advice="simulations take one with --campaign-memory, and nodes have a memory-path",
+                )
+            bounded = sum_bounded(users, users.left, self.threshold, visits=self.plan.visits, source=source)
+            return Summed(bounded)
         return Summed(sum_clipped(users, self.threshold, norm=self.plan.norm, source=source))
 
     def check(self, summed: Summed, users: int) -> None:

@@ -15,6 +15,7 @@ from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan.campaign_terms import campaign_of, check_campaign
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
     check_budgets,
@@ -35,11 +36,13 @@ from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_d
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
+from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -56,11 +59,9 @@ DEFAULT_DELTA = 1e-6
 _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
-_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-"""E|Z| of a standard Gaussian."""
-_AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
-_ROOT_SPARSITY = (3, 8)
-_LEAST_RESOLUTION = 3.0
+
+_NEWER = ("window", "campaign", "visits")
+"""Fields that are in a plan's JSON only if they are set."""
 
 _OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
 """Selectors that read sums by key: a plan that names one and no release is for the paper's one release above a bar."""
@@ -95,12 +96,13 @@ class Plan(PlanFields):
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
         check_mechanism(self)
+        check_campaign(self)
         check_domain(self)
         self._fill_in("dropout_share", usual_dropout_share(self))
         check_masking(self)
         check_budgets(self)
         if not self.is_open:
-            self._fill_in("sparsity", self._usual_sparsity())
+            self._fill_in("sparsity", usual_sparsity(self))
         if self.is_pure:
             self._set("delta", 0.0)
         check_discovery(self)
@@ -116,23 +118,6 @@ class Plan(PlanFields):
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
             self._set(name, default)
-
-    def _usual_sparsity(self) -> int:
-        """The largest of 9, 16, ..., 64 with eps' M/(2 sqrt(s)) >= 3, at most all items; all for the paper's selectors.
-
-        The choice tells W(C) = 0 from W(C) = M by a factor of e^3 then. A smaller s sharpens it, and a larger one
-        counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
-        """
-        items = cast(int, self.items)
-        if self.selector in _AS_IN_THE_PAPER:
-            return items
-        root = math.inf
-        if self.mechanism != "laplace" and not self.per_item:
-            moved = clipped_sum_l2(1, domain_size=items, neighbours=self.neighbours).value
-            price = items * moved * self.multiplier * _MEAN_ABSOLUTE
-            root = self.epsilon_select * price / (2 * _LEAST_RESOLUTION)
-        lowest, highest = _ROOT_SPARSITY
-        return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""
@@ -297,8 +282,15 @@ class Plan(PlanFields):
 
     @cached_property
     def multiplier(self) -> float:
-        """The Gaussian's standard deviation for each unit of l2 sensitivity."""
+        """The Gaussian's standard deviation for each unit of l2 sensitivity; of one window of a campaign."""
+        if self.of_campaign is not None:
+            return self.of_campaign.window_multiplier
         return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+
+    @cached_property
+    def of_campaign(self) -> CampaignLoss | None:
+        """The campaign that the release belongs to; None for a run by itself."""
+        return campaign_of(self)
 
     @property
     def item_share(self) -> float:
@@ -318,7 +310,7 @@ class Plan(PlanFields):
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
         """
-        mean_absolute = _MEAN_ABSOLUTE if self.mechanism == "gaussian" else 1.0
+        mean_absolute = MEAN_ABSOLUTE if self.mechanism == "gaussian" else 1.0
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
@@ -375,10 +367,15 @@ class Plan(PlanFields):
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 
     def release_sensitivity(self, bound: int) -> Sensitivity:
-        """How far one user moves the sum of round 2, for a bound in any unit."""
+        """How far one user moves the sum of round 2, for a bound in any unit.
+
+        In a campaign, one item in many windows is many items: two users who come in different windows are sqrt(2)
+        bounds apart.
+        """
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
         beside = (part_bound(bound, self.norm),) * parts(self)
-        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours, beside=beside)
+        items = self.items if self.campaign is None else None
+        return clipped_sum(bound, domain_size=items, neighbours=self.neighbours, beside=beside)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""
@@ -389,10 +386,12 @@ class Plan(PlanFields):
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.
 
-        Neither do those that read everything have a window: their digests are what they were before there were windows.
+        Neither do those that read everything have a window, nor those by themselves a campaign: their digests are what
+        they were before there were any.
         """
         plugins = {"plugins": list(self.plugins)} if self.plugins else {}
-        fields = {name: getattr(self, name) for name in FIELDS if name != "window" or self.window is not None}
+        values = {name: getattr(self, name) for name in FIELDS}
+        fields = {name: value for name, value in values.items() if value is not None or name not in _NEWER}
         return {"version": PLAN_VERSION} | fields | plugins
 
     @classmethod

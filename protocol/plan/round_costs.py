@@ -24,7 +24,14 @@ from fedhist.protocol.plan.discovery_terms import ways_to_release
 from fedhist.protocol.plan.plan import Plan
 from fedhist.protocol.plan.table_terms import most_of_table
 from fedhist.protocol.plugins.registry import measured_by
-from fedhist.protocol.privacy.concentrated import Spending, bounded_range_rho, gaussian_rho, pure_rho, way_rho
+from fedhist.protocol.privacy.concentrated import (
+    Spending,
+    bounded_range_rho,
+    campaign_spending,
+    gaussian_rho,
+    pure_rho,
+    way_rho,
+)
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Norm
 
@@ -55,6 +62,8 @@ def release_cost(plan: Plan) -> Spending:
     if plan.discovers:
         rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.most_of_bars
         return Spending(cost.epsilon, cost.delta, rho, failure)
+    if plan.of_campaign is not None:
+        return campaign_spending(plan.of_campaign)
     if plan.is_open or measured_by(plan.release) is not None:
         return Spending.of_cost(cost)
     gaussian = 0.0 if plan.mechanism == "laplace" else gaussian_rho(plan.multiplier)

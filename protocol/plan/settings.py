@@ -46,3 +46,5 @@ class PlanSettings(TypedDict, total=False):
     table_capacity: int
     label_bytes: int
     window: str | None
+    campaign: str | None
+    visits: int | None

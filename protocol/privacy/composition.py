@@ -7,6 +7,10 @@ enough to know for each mechanism a *dominating pair*: one with no smaller delta
 Wang 2022, theorem 10). The pairs used here:
 
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
+- **A campaign** of bounded users (`campaign_loss`): all its releases are one Gaussian of multiplier z, or those of n
+  windows of multiplier z sqrt(k), whichever has the smaller 1/z^2. What runs in between changes nothing: a campaign is
+  one interaction that is as private as its Gaussian, and such interactions compose like mechanisms (Vadhan & Zhang
+  2023).
 - **Sampled Gaussian**, as in training on a sample of all clients: a mixture of two Gaussians against one where a client
   is added or removed, and what sampling leaves of a Gaussian's delta where one is replaced.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
@@ -50,6 +54,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Floats
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss, basic_costs
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -103,13 +108,13 @@ _Groups = tuple[tuple[float, int], ...]
 
 
 def basic_total(charges: Iterable[Charge]) -> Cost:
-    """The sum of all epsilons and of all deltas.
+    """The sum of all epsilons and of all deltas; of a campaign no more than all its releases together cost.
 
-    It also holds when the budgets of later mechanisms were chosen in view of earlier results, as long as a
-    limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
+    Campaigns aside, it also holds when the budgets of later mechanisms were chosen in view of earlier results, as long
+    as a limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
     """
-    entries = list(charges)
-    return Cost(exact_sum(entry.epsilon for entry in entries), exact_sum(entry.delta for entry in entries))
+    plain = basic_costs((entry.loss, entry.epsilon, entry.delta) for entry in charges)
+    return Cost(exact_sum(epsilon for epsilon, _ in plain), exact_sum(delta for _, delta in plain))
 
 
 def tight_total(charges: Iterable[Charge]) -> Cost:
@@ -235,6 +240,7 @@ class _Losses:
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
         sampled: Counter[SampledGaussianLoss] = Counter()
+        campaigns: Counter[CampaignLoss] = Counter()
         plain = []
         for position, entry in enumerate(entries):
             match entry.loss:
@@ -242,6 +248,8 @@ class _Losses:
                     pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
+                case CampaignLoss() as loss:
+                    campaigns[loss] += 1
                 case SampledGaussianLoss() as loss if loss.multiplier < _LEAST_SAMPLED_NOISE:
                     precision.append(loss.releases * loss.multiplier**-2)
                 case SampledGaussianLoss() as loss:
@@ -256,6 +264,7 @@ class _Losses:
                 case PureLoss() | ApproximateLoss() | AlternativesLoss():
                     pure[entry.epsilon] += 1
                     log_finite.append(math.log1p(-entry.delta))
+        precision += [campaign.precision_of(releases) for campaign, releases in campaigns.items()]
         return cls(
             first_range=first_range,
             ranges=_few_groups(ranges),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 
 _NEIGHBOURS = ("add-remove", "replace")
 _T = TypeVar("_T")
@@ -124,7 +125,13 @@ class AlternativesLoss:
 
 
 PrivacyLoss = (
-    PureLoss | BoundedRangeLoss | GaussianLoss | SampledGaussianLoss | ApproximateLoss | AlternativesLoss
+    PureLoss
+    | BoundedRangeLoss
+    | GaussianLoss
+    | SampledGaussianLoss
+    | CampaignLoss
+    | ApproximateLoss
+    | AlternativesLoss
 )
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
@@ -224,7 +231,7 @@ class Charge:
                 f"and sensitivity {self.sensitivity!r}",
                 allowed="finite values and a delta below 1, or private=False",
             )
-        if isinstance(self.loss, GaussianLoss | SampledGaussianLoss) and (
+        if isinstance(self.loss, GaussianLoss | SampledGaussianLoss | CampaignLoss) and (
             self.delta == 0 or self.epsilon == 0
         ):
             raise InvalidPlan(
@@ -358,14 +365,17 @@ def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
         return {"kind": "sampled-gaussian", **asdict(loss)}
     if isinstance(loss, AlternativesLoss):
         return {"kind": "alternatives", **asdict(loss)}
+    if isinstance(loss, CampaignLoss):
+        return {"kind": "campaign", **asdict(loss)}
     return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
-    if value["kind"] == "sampled-gaussian":
-        return SampledGaussianLoss(**{name: entry for name, entry in value.items() if name != "kind"})
+    if value["kind"] in ("sampled-gaussian", "campaign"):
+        kind = CampaignLoss if value["kind"] == "campaign" else SampledGaussianLoss
+        return kind(**{name: entry for name, entry in value.items() if name != "kind"})
     if value["kind"] == "alternatives":
         return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
     return _LOSS_KINDS[value["kind"]]()

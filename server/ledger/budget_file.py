@@ -7,7 +7,8 @@ no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
-somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than
+somebody saw: its whole reservation counts until a person closes it. Releases of one campaign count
+together (`campaign_loss`), whichever runs they are of. A first run that took more of a limit than
 it could share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts,
 and why that holds for runs that are chosen in view of earlier results.
 """
@@ -25,6 +26,7 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.plan.campaign_terms import releases_in
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -384,17 +386,17 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
                 id=row[0],
                 time=datetime.fromisoformat(row[1]),
                 plan_hash=row[2],
-                plan=json.loads(row[3]),
+                plan=plan,
                 label=row[4],
                 status=row[5],
                 charges=tuple(charges.get(row[0], ())),
                 reason=row[6],
-                reserved=Spending(*row[7:11]),
+                reserved=Spending(*row[7:11], campaigns=releases_in(plan)),
                 alone=bool(row[11]),
             )
-            for row in rows
+            for row, plan in ((row, json.loads(row[3])) for row in rows)
         ]
-    except (TypeError, ValueError, RecursionError) as problem:
+    except (KeyError, TypeError, ValueError, RecursionError) as problem:
         raise sqlite3.DatabaseError("a run can't be read") from problem
 
 

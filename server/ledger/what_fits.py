@@ -8,18 +8,14 @@ from decimal import ROUND_DOWN, Context
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.window_limit import rooms
+from fedhist.server.ledger.window_limit import Room, rooms
 from fedhist.server.steps import planned_charges
 
 _SHORT = Context(prec=2, rounding=ROUND_DOWN)
 _LEAST = 1e-3
 _SEARCH_STEPS = 24
-
-
-Rooms = Sequence[tuple[Limit, Spending]]
-"""Limits, each with what is counted under it."""
 
 
 def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
@@ -38,7 +34,7 @@ def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
     return f"{words}It would fit with epsilon {epsilon:g}."
 
 
-def _largest(plan: Plan, limits: Rooms, trials: int) -> float | None:
+def _largest(plan: Plan, limits: Sequence[Room], trials: int) -> float | None:
     """The largest epsilon of two digits with which the plan fits; None if not even a thousandth of it does."""
     if not _fits(plan, _LEAST * plan.epsilon, limits, trials):
         return None
@@ -50,10 +46,10 @@ def _largest(plan: Plan, limits: Rooms, trials: int) -> float | None:
     return short if _fits(plan, short, limits, trials) else low
 
 
-def _fits(plan: Plan, epsilon: float, limits: Rooms, trials: int) -> bool:
+def _fits(plan: Plan, epsilon: float, limits: Sequence[Room], trials: int) -> bool:
     try:
         charges = planned_charges(replace(plan, epsilon=epsilon))
     except InvalidPlan:
         return False
     cost = Spending.of(charges).times(trials)
-    return all(limit.admits(spent, cost) for limit, spent in limits)
+    return all(room.admits(cost) for room in limits)

@@ -11,6 +11,12 @@ of users is public, as in every run: a user without rows in W takes part as an e
 A run whose window does share a day with C reads data that differ in what one user has, from all of it to nothing or to
 anything else: by its charge it is private for these neighbours.
 
+*Campaigns have no windows of their own.* A device clips to what a user has left, so what a user sent in C decides what
+is sent in later windows: the releases of a campaign all read C's rows in this sense, and all count for C. Under D and
+D' the user sends v_t and v'_t, non-negative vectors that both keep the bound, so that the sum over windows of |v_t -
+v'_t|^2 is at most that of |v_t|^2 + |v'_t|^2: two bounds. For replaced rows the noise is made for that. For rows that
+are there or not it is made for one, and two bounds are what Gaussian noise of multiplier z/sqrt(2) hides.
+
 *Runs that are chosen in view of results.* Fix C. Let the histories H be the results of all runs, in the order of their
 draws, and S a set of histories in which C is a window of the ledger. Going through a history, a draw of a run that
 shares no day with C has the same conditional probability under D and D', whatever made somebody choose it: such draws
@@ -31,12 +37,15 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.errors import BudgetExceeded, InvalidPlan
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending
+from fedhist.protocol.privacy.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
@@ -69,52 +78,88 @@ def by_window(
         limit: for one user in one window. Runs that fit into it only by themselves count in full.
         also: one more window.
     """
-    costs = [(window_of(run.plan), _counted(run, limit)) for run in runs]
-    named = {window for window, _ in costs if window is not None} | ({also} if also is not None else set())
+    costs = [(window_of(run.plan), *in_one_window(_counted(run, limit), run.plan)) for run in runs]
+    named = {window for window, *_ in costs if window is not None} | ({also} if also is not None else set())
     if not named:
-        return {None: Spending.total(cost for _, cost in costs)}
+        return {None: Spending.total(cost for _, cost, _ in costs)}
     return {
-        window: Spending.total(cost for other, cost in costs if other is None or other.overlaps(window))
+        window: Spending.total(
+            cost if other is None or other.overlaps(window) else elsewhere for other, cost, elsewhere in costs
+        )
         for window in sorted(named, key=lambda window: (window.first, window.last))
     }
 
 
-def read_by(
-    runs: Iterable[RunRecord], limit: Limit | None, plan: Mapping[str, Any]
-) -> dict[Window | None, Spending]:
-    """The same for the windows that a run of this plan would read something of."""
+def in_one_window(cost: Spending, plan: Mapping[str, Any]) -> tuple[Spending, Spending]:
+    """What a run of this cost counts for one user in one window: in a window that it reads, and in any other.
+
+    In others it is the releases of its campaign, if it has one.
+    """
+    if not cost.campaigns:
+        return cost, Spending()
+    add_remove = plan.get("neighbours") != Neighbours.REPLACE
+    releases = [
+        campaign_spending(campaign.of_two_bounds() if add_remove else campaign).times(count)
+        for campaign, count in cost.campaigns
+    ]
+    return Spending.total([cost.without_campaigns(), *releases]), Spending.total(releases)
+
+
+@dataclass(frozen=True)
+class Room:
+    """A limit that a run has to keep, with what is counted under it.
+
+    Args:
+        limit: for one user, ever or in one window.
+        spent: what is counted.
+        counts: what the limit counts of a run.
+        where: the window, in words; nothing for one user, ever.
+    """
+
+    limit: Limit
+    spent: Spending
+    counts: Callable[[Spending], Spending]
+    where: str = ""
+
+    def admits(self, cost: Spending) -> bool:
+        """Whether a run of this cost may follow."""
+        due = self.counts(cost)
+        return due == Spending() or self.limit.admits(self.spent, due)
+
+
+def window_rooms(runs: Iterable[RunRecord], limit: Limit, plan: Mapping[str, Any]) -> Iterator[Room]:
+    """Every window, with what a run of this plan would count in it."""
     asked = window_of(plan)
-    counted = by_window(runs, limit, also=asked)
-    return {
-        window: spent
-        for window, spent in counted.items()
-        if window is None or asked is None or window.overlaps(asked)
-    }
+    for window, spent in by_window(runs, limit, also=asked).items():
+        is_read = window is None or asked is None or window.overlaps(asked)
+        where = "runs without a window" if window is None else f"the window {window}"
+        yield Room(limit, spent, partial(_in_window, plan, is_read), where)
 
 
-def rooms(budget: BudgetFile, plan: Mapping[str, Any]) -> list[tuple[Limit, Spending]]:
+def _in_window(plan: Mapping[str, Any], is_read: bool, cost: Spending) -> Spending:
+    here, elsewhere = in_one_window(cost, plan)
+    return here if is_read else elsewhere
+
+
+def rooms(budget: BudgetFile, plan: Mapping[str, Any]) -> list[Room]:
     """The limits that a run of this plan has to keep, each with what is counted under it."""
     limit, per_window = budget.limit, budget.window_limit
-    ever = [] if limit is None else [(limit, budget.counted())]
-    if per_window is None:
-        return ever
-    return ever + [(per_window, spent) for spent in read_by(budget.runs(), per_window, plan).values()]
+    ever = [] if limit is None else [Room(limit, budget.counted(), lambda cost: cost)]
+    return ever if per_window is None else [*ever, *window_rooms(budget.runs(), per_window, plan)]
 
 
 def check_window_limit(
     limit: Limit | None, runs: Iterable[RunRecord], plan: Mapping[str, Any], cost: Spending
 ) -> None:
-    """Raise BudgetExceeded for a run of this cost that would pass the limit in a window that it reads."""
-    if limit is None:
-        return
-    for window, spent in read_by(runs, limit, plan).items():
-        if not limit.admits(spent, cost):
-            where = "runs without a window" if window is None else f"the window {window}"
+    """Raise BudgetExceeded for a run of this cost that would pass the limit in a window that it counts in."""
+    for room in () if limit is None else window_rooms(runs, limit, plan):
+        if not room.admits(cost):
+            limit, total = room.limit, room.limit.claimed(room.spent + room.counts(cost))
             raise BudgetExceeded(
-                f"the limit for one user in one window would be passed: for {where}, at delta {limit.delta:g}, epsilon "
-                f"{window_claimed(limit, spent):.4g} is counted, {_in_words(limit.claimed(spent + cost))} with this "
-                f"run, and the limit is epsilon {limit.epsilon:g}. Nothing was spent. 'fedhist ledger limit "
-                "--per-window --replace' changes the limit."
+                f"the limit for one user in one window would be passed: for {room.where}, at delta {limit.delta:g}, "
+                f"epsilon {window_claimed(limit, room.spent):.4g} is counted, {_in_words(total)} with this run, and "
+                f"the limit is epsilon {limit.epsilon:g}. Nothing was spent. 'fedhist ledger limit --per-window "
+                "--replace' changes the limit."
             )
 
 
@@ -154,5 +199,6 @@ def _in_words(epsilon: float) -> str:
 
 def _counted(run: RunRecord, limit: Limit | None) -> Spending:
     """What the run counts. One that can only have been admitted by itself is not given back what it did not charge."""
-    alone = limit is not None and limit.claimed(run.reserved) > limit.epsilon
+    reserved, _ = in_one_window(run.reserved, run.plan)
+    alone = limit is not None and limit.claimed(reserved) > limit.epsilon
     return run.reserved if alone and run.charges else run.counted

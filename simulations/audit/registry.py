@@ -13,7 +13,15 @@ from operator import attrgetter
 from time import perf_counter
 
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.simulations.audit import answers, discovery, masked_layer, others, selector_worlds, tables
+from fedhist.simulations.audit import (
+    answers,
+    campaigns,
+    discovery,
+    masked_layer,
+    others,
+    selector_worlds,
+    tables,
+)
 from fedhist.simulations.audit.device_shares import guessed_shares, masked_one_run, shares_in_two_worlds
 from fedhist.simulations.audit.findings import Check, Effort, Finding, Setting, exact
 from fedhist.simulations.audit.fresh_keys import USERS, fresh_keys
@@ -92,7 +100,14 @@ def all_checks() -> tuple[Check, ...]:
     checks += [Check(name, partial(one_run, kind)) for name, kind in _CANARIES.items()]
     checks += [Check(name, partial(masked_one_run, kind)) for name, kind in _MASKED_CANARIES.items()]
     checks += [Check("lattice", lattice)]
-    checks += [*discovery.CHECKS, *masked_layer.CHECKS, *answers.CHECKS, *others.CHECKS, *tables.CHECKS]
+    checks += [
+        *campaigns.CHECKS,
+        *discovery.CHECKS,
+        *masked_layer.CHECKS,
+        *answers.CHECKS,
+        *others.CHECKS,
+        *tables.CHECKS,
+    ]
     return tuple(checks)
 
 

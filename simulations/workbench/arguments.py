@@ -35,6 +35,7 @@ class RunSettings(PlanSettings, total=False):
     faulty: Mapping[str, float] | None
     ray_address: str | None
     workers: int | None
+    campaign_memory: str | Path | None
     out: str | Path | None
     trace: bool
 

@@ -1,0 +1,67 @@
+"""What a device remembers of its users in campaigns: for each what was used of the bound, under a key and no name.
+
+It is written before an answer leaves. What was written for an answer that was never sent, because the device died or
+a masked round failed, stays used: that costs accuracy, and never privacy. A device that forgets gives its users a
+second bound: docs/privacy-campaigns.md says what is left of the promise then.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedhist.protocol.clips.campaign_bound import ONE
+from fedhist.protocol.errors import UnusableMemory
+from fedhist.protocol.histograms import Integers, Words
+
+TABLE = (
+    "CREATE TABLE campaign (campaign TEXT NOT NULL, user INTEGER NOT NULL, used INTEGER NOT NULL, "
+    "PRIMARY KEY (campaign, user)) WITHOUT ROWID"
+)
+
+Take = Callable[[Integers], Integers]
+"""What a window takes of what each user has left: from 0 to all of it."""
+
+
+def is_known_in(database: sqlite3.Connection, campaign: str) -> bool:
+    """Whether any user has used something of the bound for this campaign."""
+    return database.execute("SELECT 1 FROM campaign WHERE campaign = ?", (campaign,)).fetchone() is not None
+
+
+def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Words) -> Integers:
+    """What each of these users has left. Of users who share a key, all but the first have nothing."""
+    found = database.execute("SELECT user, used FROM campaign WHERE campaign = ?", (campaign,)).fetchall()
+    rows = np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
+    if len(rows) and not (rows[:, 1].min() >= 0 and rows[:, 1].max() <= ONE):
+        raise UnusableMemory(
+            f"what users have left of a campaign is damaged in the device's memory {path}",
+            allowed="a memory that fedhist wrote",
+        )
+    left = np.full(len(users), ONE, dtype=np.int64)
+    keys = users.view(np.int64)
+    places = np.searchsorted(rows[:, 0], keys)
+    known = np.flatnonzero(places < len(rows))
+    known = known[rows[places[known], 0] == keys[known]]
+    left[known] -= rows[places[known], 1]
+    first = np.zeros(len(users), dtype=np.bool_)
+    first[np.unique(keys, return_index=True)[1]] = True
+    return np.where(first, left, 0)
+
+
+def spend(database: sqlite3.Connection, path: Path, campaign: str, users: Words, take: Take) -> Integers:
+    """What each user had left, after what a window takes of it was written."""
+    left = left_in(database, path, campaign, users)
+    taken = take(left)
+    if not ((taken >= 0) & (taken <= left)).all():
+        raise UnusableMemory("a window would take more than is left", allowed="at most what is left")
+    changed = np.flatnonzero(taken)
+    used = ONE - left[changed] + taken[changed]
+    rows = zip(users.view(np.int64)[changed].tolist(), used.tolist(), strict=True)
+    database.executemany(
+        "INSERT OR REPLACE INTO campaign (campaign, user, used) VALUES (?, ?, ?)",
+        ((campaign, user, amount) for user, amount in rows),
+    )
+    return left

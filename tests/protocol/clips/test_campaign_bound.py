@@ -1,0 +1,161 @@
+"""What is left of a user's bound for a campaign: no sequence of windows passes it, and every share adds up."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.clips.campaign_bound import ONE, bounds_of, sum_bounded, taken_from
+from fedhist.protocol.clips.clipping import sum_clipped, user_squares
+from fedhist.protocol.grid import MAX_BOUND_STEPS, Threshold
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Integers
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.campaign_loss import MAX_VISITS
+from fedhist.protocol.privacy.neighbours import Neighbours, Norm
+from fedhist.protocol.privacy.randomness import SeededSource
+from tests.builders import population_of
+
+COUNTS = st.lists(st.integers(0, 50) | st.integers(0, MAX_USER_TOTAL // 6), min_size=1, max_size=6)
+THRESHOLDS = st.builds(
+    Threshold, steps=st.integers(1, 4000) | st.integers(1, MAX_BOUND_STEPS), bits=st.integers(0, 10)
+)
+
+
+def user_of(counts: list[int]) -> Histograms:
+    return population_of([counts]).histograms
+
+
+def left_of(*left: int) -> Integers:
+    return np.array(left, dtype=np.int64)
+
+
+def sent(users: Histograms, left: Integers, threshold: Threshold, visits: int, seed: int) -> Integers:
+    return sum_bounded(users, left, threshold, visits=visits, source=SeededSource(seed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(COUNTS, THRESHOLDS), min_size=1, max_size=12),
+    st.integers(1, 6) | st.integers(1, MAX_VISITS),
+    st.integers(0, 2**32),
+)
+def test_whatever_comes_and_whatever_the_thresholds_are_no_user_passes_the_bound(
+    windows: list[tuple[list[int], Threshold]], visits: int, seed: int
+) -> None:
+    left, exact = ONE, Fraction(0)
+    for number, (counts, threshold) in enumerate(windows):
+        user = user_of(counts)
+        values = sent(user, left_of(left), threshold, visits, seed + number)
+        square = sum(int(value) ** 2 for value in values)
+        (taken,) = taken_from(user_squares(user), left_of(left), threshold, visits=visits).tolist()
+        share = Fraction(square, visits * threshold.steps**2)
+        assert (values >= 0).all() and square <= threshold.steps**2
+        assert 0 <= taken <= left and share <= Fraction(taken, ONE)
+        exact, left = exact + share, left - taken
+    assert exact <= Fraction(ONE - left, ONE) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(COUNTS, min_size=1, max_size=20),
+    THRESHOLDS,
+    st.integers(1, 100),
+    st.integers(0, 2**32),
+    st.data(),
+)
+def test_a_batch_is_its_users_one_by_one(
+    rows: list[list[int]], threshold: Threshold, visits: int, seed: int, data: st.DataObject
+) -> None:
+    rows = [row + [0] * (6 - len(row)) for row in rows]
+    users = population_of(rows).histograms
+    left = left_of(*(data.draw(st.integers(0, ONE)) for _ in rows))
+    single = [users.rows(place, place + 1) for place in range(users.users)]
+    parts = [sent(one, left[place : place + 1], threshold, visits, seed) for place, one in enumerate(single)]
+    assert (sent(users, left, threshold, visits, seed) == sum(parts)).all()
+    taken = taken_from(user_squares(users), left, threshold, visits=visits)
+    alone = [
+        int(taken_from(user_squares(one), left[place : place + 1], threshold, visits=visits)[0])
+        for place, one in enumerate(single)
+    ]
+    assert taken.tolist() == alone
+
+
+@settings(max_examples=30, deadline=None)
+@given(COUNTS, THRESHOLDS, st.integers(1, 50), st.integers(0, 2**32))
+def test_a_user_with_a_whole_visit_left_is_clipped_as_in_any_other_run(
+    counts: list[int], threshold: Threshold, visits: int, seed: int
+) -> None:
+    user, left = user_of(counts), left_of(-(-ONE // visits))
+    usual = sum_clipped(user, threshold, norm=Norm.L2, source=SeededSource(seed))
+    assert (sent(user, left, threshold, visits, seed) == usual).all()
+
+
+@pytest.mark.parametrize("visits", [1, 3, 30, 1000])
+def test_visits_full_windows_are_hardly_clipped_and_the_next_one_is_empty(visits: int) -> None:
+    threshold, left, user = Threshold(steps=10 << 10, bits=10), ONE, user_of([3, 4])
+    for _ in range(visits):
+        # Half the threshold: a quarter of a visit each.
+        assert sent(user, left_of(left), threshold, visits, 0).tolist() == [3 << 10, 4 << 10]
+        left -= int(taken_from(user_squares(user), left_of(left), threshold, visits=visits)[0])
+    assert math.isclose(left / ONE, 3 / 4, abs_tol=1e-6)
+    heavy, left = user_of([600, 800]), ONE
+    for _ in range(visits):
+        values = sent(heavy, left_of(left), threshold, visits, 0)
+        assert math.isclose(np.linalg.norm(values), threshold.steps, rel_tol=1e-3)
+        left -= int(taken_from(user_squares(heavy), left_of(left), threshold, visits=visits)[0])
+    assert left / ONE < 1e-3 and not sent(heavy, left_of(0), threshold, visits, 0).any()
+
+
+def test_the_bound_is_met_and_never_passed_at_the_ends() -> None:
+    for steps, visits, left in product(
+        (1, 2, 1000, MAX_BOUND_STEPS), (1, 7, MAX_VISITS), (0, 1, ONE // 7, ONE - 1, ONE)
+    ):
+        (bound,) = bounds_of(left_of(left), Threshold(steps=steps, bits=0), visits=visits).tolist()
+        most = math.isqrt(visits * steps * steps * left // ONE)
+        assert 0 <= bound <= min(steps, most) and bound >= min(steps, most) * (1 - 1e-9) - 1
+
+
+def test_a_forgotten_factor_would_be_seen() -> None:
+    """The test above rejects a bound that ignores what is left."""
+    threshold, visits, user = Threshold(steps=1000, bits=0), 2, user_of([9000])
+    square = sum(
+        int(value) ** 2 for value in sum_clipped(user, threshold, norm=Norm.L2, source=SeededSource(0))
+    )
+    assert 3 * Fraction(square, visits * threshold.steps**2) > 1
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("items", [1, 2])
+@pytest.mark.parametrize("visits", [1, 2])
+def test_neighbours_over_all_windows_are_no_further_apart_than_one_release_allows(
+    neighbours: Neighbours, items: int, visits: int
+) -> None:
+    """Every pair of users with small counts in three windows, whose thresholds depend on the window.
+
+    In deviations of the noise, two users are at most 1/z apart over the whole campaign, and some pair nearly is.
+    """
+    z = 1.5
+    thresholds = [Threshold(steps=steps, bits=3) for steps in (800, 1600, 1100)]
+    plan = Plan(users=3, items=items, window="2026-W01", campaign="c", visits=visits, neighbours=neighbours)
+    histories = []
+    rows = [list(row) for row in product((0, 100, 300), repeat=items)]
+    for history in product(rows, repeat=3):
+        left, vectors = ONE, []
+        for counts, threshold in zip(history, thresholds, strict=True):
+            user = user_of(counts)
+            deviation = z * math.sqrt(visits) * plan.release_sensitivity(threshold.steps).value
+            vectors.append(sent(user, left_of(left), threshold, visits, 1) / deviation)
+            left -= int(taken_from(user_squares(user), left_of(left), threshold, visits=visits)[0])
+        histories.append(np.concatenate(vectors))
+    table = np.array(histories)
+    others = table[:, None, :] - table[None, :, :] if neighbours is Neighbours.REPLACE else table[:, None, :]
+    furthest = math.sqrt((others**2).sum(axis=-1).max())
+    assert furthest <= 1 / z * (1 + 1e-12)
+    # Of two visits, the third window leaves the other user one.
+    assert furthest > (0.98 if visits == 1 or items == 2 or neighbours is Neighbours.ADD_REMOVE else 0.85) / z

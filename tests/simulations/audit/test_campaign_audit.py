@@ -1,0 +1,15 @@
+"""The audit of campaigns passes, and catches a device that forgets what it has sent."""
+
+from __future__ import annotations
+
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.simulations.audit.campaigns import adaptive_campaign
+from fedhist.simulations.audit.findings import Effort, Setting
+
+EFFORT = Effort(canaries=1, runs=1, slow_runs=120, gaussian_runs=1, masked_canaries=1)
+
+
+def test_a_device_that_forgets_is_caught_and_one_that_remembers_passes() -> None:
+    setting = Setting(EFFORT, 0.05, 3, "add-remove")
+    assert adaptive_campaign(Neighbours.ADD_REMOVE, setting).passed
+    assert not adaptive_campaign(Neighbours.ADD_REMOVE, setting, forgets=True).passed

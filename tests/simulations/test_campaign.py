@@ -1,0 +1,150 @@
+"""Simulated campaigns: one memory file for all devices, the same release on every engine, and nothing without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedhist
+from fedhist.client.memory_file import MemoryFile
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.clips.campaign_bound import ONE
+from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.simulations.engines.contract import engine_named
+from fedhist.simulations.simulation import Result, simulate
+from tests.builders import Fedhist, population_of
+
+MASKED: dict[str, Any] = {"masking": "secagg", "participants": 4}
+
+
+def users_of(day: int) -> SparsePopulation:
+    return population_of(np.random.default_rng(day).poisson(3, (60, 6)))
+
+
+def plan_of(day: int, **settings: Any) -> Plan:
+    terms = {"window": f"2026-11-{day:02}", "campaign": "autumn", "visits": 2, "max_threshold": 50}
+    return Plan(users=60, items=6, **(terms | settings))
+
+
+def ran(day: int, memory: Path, engine: str = "in-process", **settings: Any) -> Result:
+    own = {name: settings.pop(name) for name in ("workers", "nodes") if name in settings}
+    plan = plan_of(day, **settings)
+    opened = engine_named(engine, **own)
+    return simulate(users_of(day), plan, seed=day, engine=opened, campaign_memory=memory)
+
+
+ENGINES = [
+    ({"workers": 2}, {}),
+    ({}, MASKED),
+    pytest.param({"engine": "ray"}, {}, marks=pytest.mark.slow),
+    pytest.param({"engine": "flower-simulation", "nodes": 4}, {}, marks=pytest.mark.slow),
+    pytest.param({"engine": "flower-simulation", "nodes": 4}, MASKED, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("engine", "masks"), ENGINES)
+def test_the_same_seed_has_the_same_releases_wherever_devices_run(
+    tmp_path: Path, engine: dict[str, Any], masks: dict[str, Any]
+) -> None:
+    for day in (1, 2, 3):
+        usual, other = ran(day, tmp_path / "a"), ran(day, tmp_path / "b", **engine, **masks)
+        assert (usual.release.histogram == other.release.histogram).all()
+        assert usual.threshold == other.threshold
+    key = plan_of(1).of_campaign
+    assert key is not None
+    for name in ("a", "b"):
+        memory = MemoryFile(tmp_path / name)
+        keys = fedhist.client.files.user_keys.number_keys(0, 60, memory.user_key())
+        left = memory.left(key.key, keys)
+        assert (left >= 0).all() and (left < ONE).all()
+        # Poisson users fill more than a visit of every window.
+        assert np.median(left) < ONE / 3
+
+
+def test_later_windows_lose_what_was_used_and_the_result_says_what_it_costs(tmp_path: Path) -> None:
+    results = [ran(day, tmp_path / "m", selector="fixed", threshold=5.0, epsilon=50.0) for day in range(1, 5)]
+    clipped = [result.diagnostics.clipped_mass for result in results if result.diagnostics]
+    assert clipped[0] == pytest.approx(clipped[1], abs=0.1) and clipped[3] > 0.99
+    document = results[0].to_json()
+    assert document["campaign"]["name"] == "autumn" and document["campaign"]["visits"] == 2
+    assert document["campaign"]["all_releases_at_most"] == {"epsilon": 50.0, "delta": 1e-6}
+    assert document["total"] == document["campaign"]["this_release"]
+    assert document["total"]["epsilon"] < 50.0 and document["total"]["delta"] == 5e-7
+    assert any("all releases of the campaign 'autumn'" in note for note in document["notes"])
+
+
+def test_a_run_that_another_one_overtook_releases_nothing(tmp_path: Path) -> None:
+    def overtake(charge: Charge) -> None:
+        if charge.round == "select":
+            ran(1, tmp_path / "m")
+
+    with pytest.raises(RoundFailed, match="another run has used"):
+        simulate(
+            users_of(2), plan_of(2), seed=2, truth=False, journal=overtake, campaign_memory=tmp_path / "m"
+        )
+    ran(2, tmp_path / "m")
+
+
+def test_a_campaign_and_its_memory_go_together(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="without a memory"):
+        simulate(users_of(1), plan_of(1))
+    with pytest.raises(InvalidInput, match="without a campaign"):
+        simulate(users_of(1), Plan(users=60, items=6), campaign_memory=tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_users_of_a_table_are_known_by_their_names(tmp_path: Path) -> None:
+    rows = [
+        (f"u{user}", "ab"[user % 2], f"2026-11-{day:02}")
+        for day in (1, 2, 3)
+        for user in range(20)
+        for _ in range(9)
+    ]
+    table = pl.DataFrame(rows, schema=["user", "item", "when"], orient="row")
+    usual: dict[str, Any] = {"time": "when", "items": ["a", "b"], "epsilon": 100.0, "seed": 1, "truth": True}
+    usual |= {"campaign": "autumn", "visits": 1, "campaign_memory": tmp_path / "m"}
+    usual |= {"selector": "fixed", "threshold": 9.0}
+    whole = fedhist.histogram(table, window="2026-11-01", **usual)
+    again = fedhist.histogram(table.reverse(), window="2026-11-02", **usual)
+    assert whole.release.histogram == pytest.approx([90, 90], abs=20)
+    assert again.release.histogram == pytest.approx([0, 0], abs=20)
+    with pytest.raises(InvalidInput, match="campaign_memory"):
+        fedhist.histogram(table, window="2026-11-03", **(usual | {"campaign_memory": None}))
+
+
+def test_another_memory_is_no_second_bound_for_a_campaign_that_is_charged(tmp_path: Path) -> None:
+    rows = [(f"u{user}", "ab"[user % 2], f"2026-11-{day:02}") for day in (1, 2) for user in range(20)]
+    table = pl.DataFrame(rows, schema=["user", "item", "when"], orient="row")
+    usual: dict[str, Any] = {"time": "when", "items": ["a", "b"], "ledger": tmp_path / "l", "visits": 1}
+    usual |= {"selector": "fixed", "threshold": 9.0}
+
+    def asked(day: int, memory: str, campaign: str = "autumn") -> Result:
+        window = {"window": f"2026-11-{day:02}", "campaign": campaign}
+        return fedhist.histogram(table, **window, campaign_memory=tmp_path / memory, **usual)
+
+    asked(1, "m")
+    with pytest.raises(InvalidInput, match="the memory mistyped knows nothing of them"):
+        asked(2, "mistyped")
+    assert len(fedhist.BudgetFile.open(tmp_path / "l", create=False).runs()) == 1
+    asked(2, "m")
+    # A new campaign may have a memory of its own: it is charged.
+    asked(2, "mistyped", campaign="winter")
+    assert fedhist.BudgetFile.open(tmp_path / "l", create=False).spent().epsilon == 2.0
+
+
+def test_the_command_runs_a_window_of_a_campaign(fedhist: Fedhist, tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("user,item,when\n" + "".join(f"u{n},a,2026-11-01\n" for n in range(50)))
+    (tmp_path / "items.txt").write_text("a\nb\n")
+    flags = f"run --data {tmp_path}/v.csv --items-file {tmp_path}/items.txt --time-column when --window 2026-11 --json"
+    campaign = f"--campaign autumn --visits 3 --campaign-memory {tmp_path}/m --ledger {tmp_path}/l --no-truth"
+    out = fedhist(*flags.split(), *campaign.split()).out
+    assert json.loads(out)["campaign"]["visits"] == 3
+    shown = json.loads(fedhist("ledger", "show", f"{tmp_path}/l", "--json").out)
+    assert shown["runs"][0]["plan"]["campaign"] == "autumn"
