@@ -59,6 +59,22 @@ class RunData:
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
 
     @property
+    def way(self) -> Plan:
+        """The plan of the release, with the mechanism that the run chose if it did."""
+        way, chosen = self.plan.releasing, self.document.get("mechanism")
+        return way.ways[chosen] if way.chooses_mechanism and chosen in way.ways else way
+
+    @property
+    def trials(self) -> int:
+        """How many times it was run; the histogram is that of the first."""
+        return len(self.document.get("trials") or [None])
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether every item has an upper limit."""
+        return len(self.limits) > 0 and bool(np.isfinite(self.limits).all())
+
+    @property
     def found_nothing(self) -> bool:
         """Whether a discovery found no item, so that there is no threshold."""
         return self.plan.discovers and self.threshold == 0
