@@ -238,11 +238,11 @@ def _scores(run: RunData) -> LineChart | None:
     base, chances = np.array(seen["base"]), np.array(seen["chances"])
     # Proportional to exp(epsilon' u / (2 sensitivity)), u being the score.
     weights = chances / base
-    lines = [Line("by its score", "s0", xs, (weights / weights.max()).tolist())]
+    lines = [Line("by its score", "s2", xs, (weights / weights.max()).tolist())]
     level = bool((base == base[0]).all())
     if not level:
         lines.append(Line("by the base measure", "s1", xs, base.tolist()))
-    lines.append(Line("both: probability", "s2", xs, (chances / chances.max()).tolist()))
+    lines.append(Line("both: probability", "s0", xs, (chances / chances.max()).tolist()))
     return LineChart(
         name="scores",
         title="Why this threshold: what makes a candidate probable",
@@ -272,7 +272,7 @@ def _chances(run: RunData) -> LineChart | None:
         x_label="threshold C (counts)",
         y_label="probability",
         truth=True,
-        lines=(Line("probability", "s2", xs, chances),),
+        lines=(Line("probability", "s0", xs, chances),),
         points=(Line("chosen", "chosen", [xs[chosen]], [chances[chosen]]),),
         rules=(Rule("chosen", float(seen["chosen"])),),
         ticks=tuple(xs),

@@ -22,8 +22,8 @@ from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Mark, Poi
 
 WIDTH = 400
 SWATCH_WIDTH, SWATCH_HEIGHT = 28, 14
-_HEIGHT = 268
-_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 14, 42, 40
+_HEIGHT = 260
+_LEFT, _RIGHT, _BOTTOM = 42, 14, 40
 _NAME_ROW = 14
 _ROW = 17
 _ABOVE_BARS = 10
@@ -110,6 +110,11 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
         yield _hit(left, up.stop, right - left, up.start - up.stop, *_tip_at(chart, x))
 
 
+def _top(chart: LineChart | BinChart) -> float:
+    """Where the plot begins: below the name of its y axis, and the names of its rules."""
+    return 20 + _NAME_ROW * min(len(chart.rules), 2)
+
+
 def _shifts(chart: LineChart, across: Axis, xs: Sequence[float]) -> list[float]:
     """How far the marks of each line stand beside their x."""
     count = len(chart.lines)
@@ -123,7 +128,7 @@ def _shifts(chart: LineChart, across: Axis, xs: Sequence[float]) -> list[float]:
 
 def _upwards(chart: LineChart) -> Axis:
     ys = [y for line in (*chart.lines, *chart.points) for y in line.ys]
-    start, stop = _HEIGHT - _BOTTOM, _TOP
+    start, stop = _HEIGHT - _BOTTOM, _top(chart)
     ends = [end for line in chart.lines for interval in line.intervals for end in interval]
     # Intervals that reach far beyond the values, or below zero, are cut off.
     if chart.log_y:
@@ -151,7 +156,7 @@ def _tip_at(chart: LineChart, x: float) -> Iterator[str]:
 
 def _bin_chart(chart: BinChart) -> Iterator[Mark]:
     across = logarithmic(chart.edges[0], chart.edges[-1], _LEFT, WIDTH - _RIGHT)
-    up = linear(0, max(chart.counts) * 1.05, _HEIGHT - _BOTTOM, _TOP)
+    up = linear(0, max(chart.counts) * 1.05, _HEIGHT - _BOTTOM, _top(chart))
     yield from _frame(chart, across, up)
     threshold = chart.rules[0].x if chart.rules else math.inf
     bins = list(zip(chart.edges, chart.edges[1:], chart.counts, strict=False))

@@ -137,7 +137,7 @@ def figure(chart: AnyChart) -> str:
     )
     listed = f'<ul class="legend">{names}</ul>' if names else ""
     return (
-        f'<figure class="panel" id="chart-{chart.name}"><figcaption>{text(chart.title)}'
+        f'<figure class="panel" id="chart-{text(chart.name)}"><figcaption>{text(chart.title)}'
         f"{BADGE if chart.truth else ''}</figcaption>{listed}{chart_svg(chart)}"
         f"<details><summary>Values</summary>{_values(chart)}</details></figure>"
     )

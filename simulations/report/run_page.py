@@ -154,7 +154,7 @@ def _odds(run: RunData) -> str:
     base = (
         "Every candidate has the same base measure, so the score alone decides."
         if level
-        else "Its base measure, which depends on no data, makes large thresholds less probable."
+        else "The base measure depends on no data and makes large thresholds less probable."
     )
     mechanism = (
         f" The run chose {run.way.mechanism} noise with a probability of {share:.1%}."
@@ -229,7 +229,7 @@ def _cost(run: RunData, charts: Charts) -> str:
     lead += (
         "A step without an epsilon is not private, and so the run is not."
         if document["tight"]["epsilon"] is None
-        else "They add up to the basic total; the tight total is what is proved for all of them, and is never more."
+        else "Together they are the basic total; the tight total is what is proved for all of them, and is never more."
     )
     return section(
         "cost", "What it cost", _grid(charts, "budget", more=f'<div class="panel">{ledger}</div>'), lead=lead
