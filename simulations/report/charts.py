@@ -164,10 +164,11 @@ def _released(run: RunData) -> BarChart | None:
         return None
     true = dict((run.simulation or {}).get("true", []))
     rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
+    name, counts = run.counts
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
-            value=float(run.estimates[row]),
+            value=float(counts[row]),
             low=float(run.lows[row]),
             high=float(run.highs[row]),
             mark=None if row not in true else float(true[row]),
@@ -179,12 +180,12 @@ def _released(run: RunData) -> BarChart | None:
     what = several if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
-        title=f"Estimates of {what}",
+        title=f"{name.capitalize()}s of {what}" if len(rows) > 1 else f"{name.capitalize()} of {what}",
         x_label="count",
         y_label="item",
         truth=bool(true),
         bars=bars,
-        value_name="estimate",
+        value_name=name,
         mark_name="true count" if true else "",
     )
 

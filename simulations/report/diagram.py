@@ -142,7 +142,7 @@ def _chosen_words(run: RunData) -> str:
 
 def _noise_words(run: RunData) -> str:
     """How large the noise is; that of items with thresholds of their own differs."""
-    if len(run.errors) and run.errors.min() < run.errors.max():
+    if run.has_own_noise:
         low, high = number(float(run.errors.min())), number(float(run.errors.max()))
         return f"Its standard error is {low} to {high} counts, by item."
     return f"Its standard error is {number(run.document['standard_error'])} counts."

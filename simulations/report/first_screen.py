@@ -50,7 +50,10 @@ def headline(run: RunData) -> str:
         said = f"no item of {users} was above the bar, and only the threshold was released, {cost}."
     else:
         items = counted(len(run.values), "item")
-        said = f"{items} counted over {users}, with noise of {_reach(run)} (95\u00a0%), {cost}."
+        noise = f"noise of {_reach(run)} (95\u00a0%)"
+        if run.is_above_bar:
+            noise = f"noise with a standard error of {_about(run.document['standard_error'])}"
+        said = f"{items} counted over {users}, with {noise}, {cost}."
     kinds = ["simulation"] if run.document.get("simulation_only") else []
     kinds += [f"first of {run.trials} trials"] if run.trials > 1 else []
     return _sentence(": ".join(filter(None, [", ".join(kinds), said])))
@@ -114,17 +117,15 @@ def _guarantee(cost: dict[str, Any]) -> str:
 def _reach(run: RunData) -> str:
     """How far 95 % of the noise goes; of items with noise of their own, from the least to the most.
 
-    From a value to the upper end of its interval: the lower end stops at zero, and allows for a bar.
+    From a value to the upper end of its interval, because the lower end stops at zero. Not for values above a bar,
+    whose intervals allow for it: theirs is the standard error.
     """
+    if run.is_above_bar:
+        return f"±\u00a0{_about(run.document['standard_error'])}"
     reaches = run.highs - run.values
-    if _differs(run):
+    if run.has_own_noise:
         return f"±\u00a0{_about(float(reaches.min()))} to ±\u00a0{_about(float(reaches.max()))}"
     return f"±\u00a0{_about(float(reaches[run.values.argmax()]))}"
-
-
-def _differs(run: RunData) -> bool:
-    """Whether every item has noise of its own."""
-    return bool(run.errors.min() < run.errors.max())
 
 
 def _released_value(run: RunData) -> str:
@@ -146,11 +147,12 @@ def _released_words(run: RunData) -> list[str]:
         told = "read off the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
         every = "for each item" if len(run.values) > 1 else "for the one item"
         said = f"A noisy count {every} of a list that was {told}."
-    largest = int(run.estimates.argmax())
-    count = number(float(run.estimates[largest]))
+    kind, counts = run.counts
+    largest = int(counts.argmax())
+    count = number(float(counts[largest]))
     interval = f"{number(float(run.lows[largest]))} to {number(float(run.highs[largest]))}"
     name = visible(run.labels[largest], _NAME_LETTERS)
-    most = "The largest estimate" if len(run.values) > 1 else "The estimate"
+    most = f"The largest {kind}" if len(run.values) > 1 else f"The {kind}"
     return [
         said,
         f"{most} is {count} ({_INTERVAL} {interval}), for “{name}”.",
@@ -165,9 +167,11 @@ def _trust_value(run: RunData) -> str:
 def _trust_words(run: RunData) -> list[str]:
     if len(run.values) == 0:
         return []
-    within = "a number of this range: every item has noise of its own" if _differs(run) else "this"
+    within = "a number of this range: every item has noise of its own" if run.has_own_noise else "this"
     said = [f"95\u00a0% of the noise on a count stays within {within}."]
-    if len(run.values) > 1:
+    if run.is_above_bar:
+        said = ["The standard error of the noise on a count. Intervals also allow for the bar."]
+    elif len(run.values) > 1:
         clear = int((run.lows > 0).sum())
         stand = "stands" if clear == 1 else "stand"
         said.append(f"{clear:,} of {len(run.values):,} items {stand} clear of it: {_INTERVAL} above 0.")

@@ -70,6 +70,22 @@ class RunData:
         return len(self.document.get("trials") or [None])
 
     @property
+    def is_above_bar(self) -> bool:
+        """Whether values are there because they passed a bar, so that their intervals allow for that."""
+        return self.plan.is_open and not self.plan.discovers
+
+    @property
+    def has_own_noise(self) -> bool:
+        """Whether items have noise of different sizes."""
+        return len(self.errors) > 0 and bool(self.errors.min() < self.errors.max())
+
+    @property
+    def counts(self) -> tuple[str, Floats]:
+        """The counts that the intervals are for, and what they are called: rescaled estimates are others."""
+        rescaled = self.document.get("rescaled_by", 1.0) != 1
+        return ("value", self.values) if rescaled else ("estimate", self.estimates)
+
+    @property
     def has_limits(self) -> bool:
         """Whether every item has an upper limit."""
         return len(self.limits) > 0 and bool(np.isfinite(self.limits).all())

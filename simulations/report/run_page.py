@@ -59,7 +59,7 @@ def _tiles(run: RunData) -> list[Tile]:
         largest = "largest threshold" if run.plan.thresholds > 1 else "threshold"
         shown.append(Tile(largest, number(run.threshold), chosen))
     if len(run.values):
-        most = " at most" if run.errors.min() < run.errors.max() else ""
+        most = ", at most" if run.has_own_noise else ""
         error = number(float(run.errors.max()))
         shown.append(Tile("standard error", error, f"of the noise on a count{most}"))
     if document.get("clipped_users") is not None and not run.found_nothing:

@@ -86,7 +86,8 @@ def _claims_headline(claims: Mapping[str, Sequence[Row]], shown: Mapping[str, Se
         said[-1] += f"; {others} can't be judged" if others else ""
     if numbers:
         inside = numbers.count("inside")
-        said.append(f"{inside} of {counted(len(numbers), 'printed number')} lie inside of our intervals")
+        are = "is" if inside == 1 else "are"
+        said.append(f"of {counted(len(numbers), 'printed number')}, {inside} {are} inside of our intervals")
     words = "; ".join(said) or f"{counted(len(shown), 'table')} of the paper, run again"
     return f"{words[:1].upper()}{words[1:]}."
 
