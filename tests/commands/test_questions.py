@@ -53,7 +53,9 @@ def test_each_question_has_a_folder_and_one_table_shows_all(
         part = document_in(folder)
         # A page of one answer says what all of them cost.
         assert part.pop("together") == {"questions": 2, **document["tight"]}
-        assert "one of 2 questions about the same users. Together they cost epsilon" in page_in(folder).words()
+        assert (
+            "one of 2 questions about the same users. Together they cost epsilon" in page_in(folder).words()
+        )
         assert part.items() <= document["questions"][name].items()
     assert [row["item"] for row in rows_of(tmp_path / "answers" / "place" / "histogram.csv")] == [
         "park",
