@@ -237,13 +237,15 @@ def _scores(run: RunData) -> LineChart | None:
             ticks=tuple(xs),
         )
     base, chances = np.array(seen["base"]), np.array(seen["chances"])
-    # Proportional to exp(epsilon' u / (2 sensitivity)), u being the score.
-    weights = chances / base
-    lines = [Line("by its score", "s2", xs, (weights / weights.max()).tolist())]
     level = bool((base == base[0]).all())
+    lines = [
+        Line("probability" if level else "both: probability", "s0", xs, (chances / chances.max()).tolist())
+    ]
     if not level:
-        lines.append(Line("by the base measure", "s1", xs, base.tolist()))
-    lines.append(Line("both: probability", "s0", xs, (chances / chances.max()).tolist()))
+        # Proportional to exp(epsilon' u / (2 sensitivity)), u being the score.
+        weights = chances / base
+        lines.insert(0, Line("by its score", "s2", xs, (weights / weights.max()).tolist()))
+        lines.insert(1, Line("by the base measure", "s1", xs, base.tolist()))
     return LineChart(
         name="scores",
         title="Why this threshold: what makes a candidate probable",

@@ -175,7 +175,16 @@ def _trust_words(run: RunData) -> list[str]:
         clear = int((run.lows > 0).sum())
         stand = "stands" if clear == 1 else "stand"
         said.append(f"{clear:,} of {len(run.values):,} items {stand} clear of it: {_INTERVAL} above 0.")
-    return [*said, *filter(None, [bias_words(run)])]
+    return [*said, *filter(None, [bias_words(run), _lie_words(run)])]
+
+
+def _lie_words(run: RunData) -> str:
+    """What simulated liars do to all that is said of noise; empty without any."""
+    faults: dict[str, Any] = run.document.get("faults") or {"rounds": {}}
+    nodes = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
+    if not nodes:
+        return ""
+    return f"{nodes:,} of {counted(faults['nodes'], 'node')} made answers up. No interval allows for that."
 
 
 def _loss_words(run: RunData) -> list[str]:

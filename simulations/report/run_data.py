@@ -61,7 +61,7 @@ class RunData:
     @property
     def way(self) -> Plan:
         """The plan of the release, with the mechanism that the run chose if it did."""
-        way, chosen = self.plan.releasing, self.document.get("mechanism")
+        way, chosen = self.plan.releasing, str(self.document.get("mechanism"))
         return way.ways[chosen] if way.chooses_mechanism and chosen in way.ways else way
 
     @property

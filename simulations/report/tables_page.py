@@ -109,7 +109,9 @@ def _verdicts(claims: Mapping[str, Sequence[Row]]) -> str:
 
 def _figures(folder: Path) -> tuple[str, list[AnyChart]]:
     """The charts of the folder's figures, drawn again for the page, and these charts."""
-    drawn, charts, more = [], [], 0
+    drawn: list[str] = []
+    charts: list[AnyChart] = []
+    more = 0
     for path in sorted(folder.glob(f"*{CHARTS_SUFFIX}")):
         stem = path.name.removesuffix(CHARTS_SUFFIX)
         found, heading = read_charts(path)
