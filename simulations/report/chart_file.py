@@ -58,4 +58,4 @@ def _chart(record: dict[str, Any]) -> AnyChart:
     for name, part in _PARTS.items():
         if name in record:
             record[name] = tuple(part(**one) for one in record[name])
-    return kind(**record)
+    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in record.items()})

@@ -59,7 +59,7 @@ def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist
     # The oracle reads the exact data and is no private winner.
     assert "dpsgd is the best private method on heavy-tailed, with a mean relative loss of 0.3" in page
     assert [bar["best"] for bar in bars] == [False, True, False]
-    assert page.count("not private, simulation only") >= 3
+    assert page.count("not private, simulation only") >= 2
 
 
 def test_what_varies_is_an_axis_and_data_sets_have_charts_of_their_own(
@@ -167,7 +167,7 @@ def test_charts_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     charts = [
         LineChart("l", "L", lines=(line,), points=(line,), rules=(Rule("r", 1.5),), log_y=True, **common),
         BarChart("b", "B", bars=(Bar("one", 1.0, mark=2.0),), log_x=True, **common),
-        BinChart("n", "N", edges=[1.0, 2.0], counts=[3], **common),
+        BinChart("n", "N", edges=(1.0, 2.0), counts=(3,), **common),
         StackChart("s", "S", parts=(Bar("part", 1.0),), rules=(Rule("t", 1.0),), **common),
     ]
     write_charts(charts, ["above"], path)
