@@ -164,7 +164,9 @@ def _leaving(run: RunData) -> str:
 def _range_words(plan: Plan) -> str:
     """The public range, which of a run that chooses its mechanism is another for each."""
     return (
-        "" if plan.chooses_mechanism else f" The range was {plan.min_threshold:g} to {plan.max_threshold:g}."
+        ""
+        if plan.chooses_mechanism
+        else f" The range was {plan.min_threshold:,g} to {plan.max_threshold:,g}."
     )
 
 

@@ -115,9 +115,8 @@ def _released(run: RunData, charts: Charts) -> str:
             + "</details>"
         )
     use = run.document.get("which_to_use", "use value")
-    lead = " ".join(
-        filter(None, [f"{use[:1].upper()}{use[1:]}.", "Intervals are for the noise.", bias_words(run)])
-    )
+    about = "" if "interval" in use else "Intervals are for the noise."
+    lead = " ".join(filter(None, [f"{use[:1].upper()}{use[1:]}.", about, bias_words(run)]))
     return section("released", "The counts", *content, lead=lead)
 
 
