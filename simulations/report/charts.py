@@ -122,7 +122,7 @@ class BarChart(Chart):
     bars: tuple[Bar, ...]
     value_name: str = "value"
     mark_name: str = ""
-    interval_name: str = "95 % interval of the noise"
+    interval_name: str = "95 % interval"
     unit: str = ""
     log_x: bool = False
     dots: bool = False
@@ -186,6 +186,7 @@ def _released(run: RunData) -> BarChart | None:
         truth=bool(true),
         bars=bars,
         value_name=name,
+        interval_name="95 % interval of the noise",
         mark_name="true count" if true else "",
     )
 

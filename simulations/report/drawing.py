@@ -263,11 +263,15 @@ def _axis_below(
     chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None, beyond: float = 0.0
 ) -> Iterator[Mark]:
     yield _horizontal("axis", across.start - beyond, across.stop + beyond, y)
+    taken = -math.inf
     for tick in across.ticks():
-        x = across.place(tick)
+        x, name = across.place(tick), tick_text(tick)
+        half = text_width(name, LOOKS["tick"].size) / 2
         if grid_from is not None:
             yield _vertical("gridline", x, grid_from, y)
-        yield Words("tick", x, y + 15, tick_text(tick), "middle")
+        if x - half > taken:
+            yield Words("tick", x, y + 15, name, "middle")
+            taken = x + half + 4
     yield Words("axis-name", (across.start + across.stop) / 2, y + 31, chart.x_label, "middle")
 
 

@@ -24,6 +24,10 @@ TABLE_FILE, JOURNAL_FILE = "table.csv", "journal.jsonl"
 _CLAIMS = "-claims"
 ROWS_SHOWN = 200
 MOST_CHARTS = 36
+_LOSS = (
+    '<p class="lead">A relative loss or error is the sum of all absolute errors over the true total: 0 is exact, and a '
+    "histogram of zeros loses 1.</p>"
+)
 _HOLDS, _FAILS = "holds", "does not hold"
 _WARNING = (
     '<span class="badge loud">not private, simulation only: losses are measured against the exact data</span>'
