@@ -61,6 +61,7 @@ def experiment_page(folder: Path) -> str:
         shown = {stem: rows_ for stem, rows_ in tables.items() if stem not in claims}
         parts = [
             head("fedhist paper", name, _claims_headline(claims, shown), _WARNING),
+            _LOSS,
             _verdicts(claims),
             drawn,
         ]
