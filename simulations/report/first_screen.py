@@ -106,7 +106,8 @@ def _users(run: RunData) -> str:
     answered: dict[str, int] = run.document.get("users_answered", {})
     last = answered.get(Round.RELEASE.value, answered.get(Round.DISCOVER.value, run.plan.users))
     everybody = counted(run.plan.users, "user")
-    return everybody if last == run.plan.users else f"{last:,} of {everybody}"
+    when = f" in {run.plan.window}" if run.plan.window else ""
+    return f"{everybody}{when}" if last == run.plan.users else f"{last:,} of {everybody}{when}"
 
 
 def _guarantee(cost: dict[str, Any]) -> str:

@@ -381,6 +381,11 @@ def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
         assert about not in words
 
 
+def test_the_sentence_names_the_window_of_time() -> None:
+    plan = Plan(**_SMALL, items=3, window="2026-W47")
+    assert " over 60 users in 2026-W47, " in headline(replace(watched("gaussian").data, plan=plan))
+
+
 def test_of_several_trials_the_means_are_called_means() -> None:
     run = watched("gaussian").data
     trials = [{"threshold": run.threshold, "relative_loss": 0.1}] * 3

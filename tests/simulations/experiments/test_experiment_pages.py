@@ -110,12 +110,49 @@ def test_each_data_set_has_its_own_axis_and_its_own_best_method(fedhist: Fedhist
     assert "<details" in page and "loss_mean" in page
 
 
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        (
+            [("best", "worse")],
+            "dpsgd is the best private method on heavy-tailed, with a mean relative loss of 0.3.",
+        ),
+        ([("best", "not different")], "of 0.3; not different from it: m-quantile."),
+        (
+            [("best", "worse")] * 2,
+            "in 2 settings of users and budget: dpsgd is the best, or not different from it, in 2",
+        ),
+        (
+            [("best", "not different"), ("not different", "best")],
+            "2 methods compared in 2 settings of users and budget: dpsgd and m-quantile are each the best",
+        ),
+        ([("", "")], "2 methods compared, none of them private with a loss to rank it by."),
+    ],
+    ids=["clear", "alike", "always", "tied", "none"],
+)
+def test_the_answer_is_one_sentence(
+    fedhist: Fedhist, tmp_path: Path, results: list[tuple[str, str]], said: str
+) -> None:
+    rows = [
+        compared(method, 0.3 + place / 10, result=result, group=group, epsilon=float(group))
+        for group, pair in enumerate(results, 1)
+        for place, (method, result) in enumerate(zip(("dpsgd", "m-quantile"), pair, strict=True))
+    ]
+    page, _ = page_of(fedhist, folder_of(tmp_path, rows))
+    headline = re.search(r'class="headline">([^<]*)<', page)
+    assert headline and said in headline[1]
+
+
 def test_one_trial_has_no_intervals_and_proves_nothing(fedhist: Fedhist, tmp_path: Path) -> None:
     single = {"loss_low": "", "loss_high": "", "trials": 1}
     rows = [compared("dpsgd", 0.3, result="best", **single), compared("m-quantile", 3.0, **single)]
     page, charts = page_of(fedhist, folder_of(tmp_path, rows))
     assert charts["loss-1"]["bars"][0]["low"] is None
     assert "a single trial tells nothing apart" in page
+    assert (
+        "dpsgd is the best private method on heavy-tailed, with a mean relative loss of 0.3; a single trial"
+        in page
+    )
 
 
 def test_a_row_without_a_loss_is_listed_and_not_drawn(fedhist: Fedhist, tmp_path: Path) -> None:
