@@ -130,7 +130,7 @@ def _threshold(run: RunData, charts: Charts) -> str:
         how = (
             "It was fixed by the plan."
             if fixed
-            else f"{run.plan.selector} chose it in a round before the release."
+            else f"It was chosen by {run.plan.selector} in a round before the release."
         )
         said += [how, "Only a simulation with the truth knows what another threshold would have cost."]
     title = "What the threshold does" if fixed else "How the threshold was chosen"
