@@ -30,6 +30,7 @@ from fedhist.simulations.report.run_data import RunData
 
 Charts = Mapping[str, AnyChart]
 _ROWS_SHOWN = 100
+_CERTAIN = 0.9999
 _CURVE_NOTE = (
     "Low thresholds cut heavy users' counts, high ones need more noise. The best is where the two meet."
 )
@@ -142,30 +143,23 @@ def _odds(run: RunData) -> str:
     seen = (run.simulation or {}).get("scores")
     if seen is None or seen.get("chances") is None:
         return ""
-    chances, xs = np.array(seen["chances"]), seen["candidates"]
+    chances, xs = np.array(seen["chances"]), np.array(seen["candidates"])
     share = float(chances.sum())
-    reached = np.cumsum(chances) / share
-    low, high = (
-        xs[int(np.searchsorted(reached, 0.05))],
-        xs[min(int(np.searchsorted(reached, 0.95)), len(xs) - 1)],
+    low, high = (xs[int((np.cumsum(chances) / share < part).sum())] for part in (0.05, 0.95))
+    base = "The base measure depends on no data and makes large thresholds less probable."
+    if len({*seen["base"]}) == 1:
+        base = "Every candidate has the same base measure, so the score alone decides."
+    draws = "Nine of ten draws lie"
+    if share < _CERTAIN:
+        mechanism = f"The run chose {run.way.mechanism} noise with a probability of {share:.1%}."
+        draws = f"{mechanism} Of these, nine of ten draws lie"
+    chosen = float(chances[int(np.abs(xs - seen["chosen"]).argmin())])
+    said = (
+        f"Each candidate is drawn with a probability in proportion to its base measure times the exponential of its "
+        f"score. {base} {draws} between {number(low)} and {number(high)}; this one, {number(seen['chosen'])}, had a "
+        f"probability of {chosen:.1%}."
     )
-    level = len({*seen["base"]}) == 1
-    base = (
-        "Every candidate has the same base measure, so the score alone decides."
-        if level
-        else "The base measure depends on no data and makes large thresholds less probable."
-    )
-    mechanism = (
-        f" The run chose {run.way.mechanism} noise with a probability of {share:.1%}."
-        if share < 0.9999
-        else ""
-    )
-    chosen = chances[int(np.abs(np.array(xs) - seen["chosen"]).argmin())]
-    return (
-        f'<p class="odds">Each candidate is drawn with a probability in proportion to its base measure times the '
-        f"exponential of its score. {base}{text(mechanism)} Nine of ten draws lie between {number(low)} and "
-        f"{number(high)}; this one, {number(seen['chosen'])}, had a probability of {chosen:.1%}. {BADGE}</p>"
-    )
+    return f'<p class="odds">{text(said, 600)} {BADGE}</p>'
 
 
 def _others(run: RunData) -> str:

@@ -317,13 +317,18 @@ def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run)
 @kinds
 def test_chances_are_those_of_the_draw(run: Run) -> None:
     seen = (run.data.simulation or {})["scores"]
-    drawn = "Nine of ten draws lie between" in run.page
+    told = re.search(r"ine of ten draws lie between ([\d.,]+) and ([\d.,]+);", run.page)
+    drawn = told is not None
     assert drawn == (seen is not None and seen["chances"] is not None)
     charged = [charge.name for charge in run.result.release.charges if charge.round == "select"]
     assert drawn == (charged == ["exponential-mechanism"] and run.plan.thresholds == 1)
     if not drawn:
         return
     chances, base = np.array(seen["chances"]), np.array(seen["base"])
+    low, high = (float(end.replace(",", "")) for end in told.groups())
+    xs = np.array(seen["candidates"])
+    between = (xs >= low * (1 - 1e-3)) & (xs <= high * (1 + 1e-3))
+    assert chances[between].sum() >= 0.899 * chances.sum()
     both = run.plan.chooses_mechanism
     assert chances.sum() == pytest.approx(1) or (both and 0 < chances.sum() < 1)
     assert both == ("The run chose" in run.page) or chances.sum() > 0.999
