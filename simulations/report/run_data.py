@@ -62,6 +62,38 @@ class RunData:
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
 
     @property
+    def way(self) -> Plan:
+        """The plan of the release, with the mechanism that the run chose if it did."""
+        way, chosen = self.plan.releasing, str(self.document.get("mechanism"))
+        return way.ways[chosen] if way.chooses_mechanism and chosen in way.ways else way
+
+    @property
+    def trials(self) -> int:
+        """How many times it was run; the histogram is that of the first."""
+        return len(self.document.get("trials") or [None])
+
+    @property
+    def is_above_bar(self) -> bool:
+        """Whether values are there because they passed a bar, so that their intervals allow for that."""
+        return self.plan.is_open and not self.plan.discovers
+
+    @property
+    def has_own_noise(self) -> bool:
+        """Whether items have noise of different sizes."""
+        return len(self.errors) > 0 and bool(self.errors.min() < self.errors.max())
+
+    @property
+    def counts(self) -> tuple[str, Floats]:
+        """The counts that the intervals are for, and what they are called: rescaled estimates are others."""
+        rescaled = self.document.get("rescaled_by", 1.0) != 1
+        return ("value", self.values) if rescaled else ("estimate", self.estimates)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether every item has an upper limit."""
+        return len(self.limits) > 0 and bool(np.isfinite(self.limits).all())
+
+    @property
     def found_nothing(self) -> bool:
         """Whether a discovery found no item, so that there is no threshold."""
         return self.plan.discovers and self.threshold == 0

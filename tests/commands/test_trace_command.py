@@ -175,7 +175,7 @@ class TestShow:
             assert of_one.splitlines()[-1].startswith(f"{events} of ")
 
     def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
-        (traced / "bad.jsonl").write_text('{"trace": 2}\n')
+        (traced / "bad.jsonl").write_text('{"trace": 3}\n')
         fedhist(*SMALL, "--out", "untraced")
         for arguments, why in (
             (("nothing",), "can't read nothing"),

@@ -27,7 +27,7 @@ from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_
 
 CLOSED = Plan(users=10, items=3)
 OPEN = Plan(users=10, domain="open", release="truncated-laplace")
-SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], chosen=2.0)
+SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], base=[1.0, 0.5], chances=[0.4, 0.6], chosen=2.0)
 END = RunEnded(outcome="released", reason=None)
 
 
@@ -150,7 +150,7 @@ class TestStrictReading:
         ("number", "line", "why"),
         [
             (1, "{}", "not the header"),
-            (1, '{"trace": 2}', "lacks a field"),
+            (1, '{"trace": 3}', "lacks a field"),
             (3, "{", "not JSON"),
             (3, "[]", "not a JSON object"),
             (3, "", "not JSON"),
@@ -174,7 +174,7 @@ class TestStrictReading:
     @pytest.mark.parametrize(
         ("change", "why"),
         [
-            ({"trace": 1}, "version 1; allowed: version 2"),
+            ({"trace": 1}, "version 1; allowed: version 3"),
             ({"plan": Plan(users=10, items=3, epsilon=50.0).to_json()}, "not the one that its digest names"),
         ],
     )
