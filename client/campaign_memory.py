@@ -27,7 +27,7 @@ Take = Callable[[Integers], Integers]
 
 
 def is_known_in(database: sqlite3.Connection, campaign: str) -> bool:
-    """Whether any user has used something of the bound for this campaign."""
+    """Whether a release of this campaign was asked for, even if nobody had anything to send."""
     return database.execute("SELECT 1 FROM campaign WHERE campaign = ?", (campaign,)).fetchone() is not None
 
 
@@ -62,6 +62,8 @@ def spend(database: sqlite3.Connection, path: Path, campaign: str, users: Words,
     changed = np.flatnonzero(taken)
     used = ONE - left[changed] + taken[changed]
     rows = zip(users.view(np.int64)[changed].tolist(), used.tolist(), strict=True)
+    # The campaign is known from now on, also if nobody had anything: a row that takes nothing of anybody's bound.
+    database.execute("INSERT OR IGNORE INTO campaign (campaign, user, used) VALUES (?, 0, 0)", (campaign,))
     database.executemany(
         "INSERT OR REPLACE INTO campaign (campaign, user, used) VALUES (?, ?, ?)",
         ((campaign, user, amount) for user, amount in rows),

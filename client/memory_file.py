@@ -114,7 +114,7 @@ class MemoryFile:
             return user_key_of(_secret(database, self.path))
 
     def knows(self, campaign: str) -> bool:
-        """Whether a release of this campaign took anything of any user's bound."""
+        """Whether a release of this campaign was asked for."""
         with _transaction(self.path) as database:
             return is_known_in(database, campaign)
 

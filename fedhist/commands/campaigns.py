@@ -22,7 +22,7 @@ from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import plan_warnings
-from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget, claimed_by
+from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget
 from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -88,18 +88,34 @@ def _described(made: Definition) -> list[str]:
         "0:00 UTC",
         f"total:    epsilon {total.epsilon:g}, delta {total.delta:.3g}, for one user, ever, in {visible(made.ledger)}",
     ]
-    if made.later == made.first:
+    if made.plan.get("visits") is not None:
+        lines += _one_bound(made)
+    elif made.later == made.first:
         lines.append(f"a window: {_window_cost(made.first)}")
-        all_, sum_ = claimed_by(made.first.cost, number, total), number * made.first.cost.epsilon
     else:
         lines.append(f"first:    {_window_cost(made.first)}")
         lines.append(f"later:    {_window_cost(made.later)}")
-        whole = made.first.cost + made.later.cost.times(number - 1)
-        all_, sum_ = total.claimed(whole), whole.epsilon
+    whole = made.first.cost + made.later.cost.times(number - 1)
+    all_, sum_ = total.claimed(whole), whole.epsilon
     lines.append(
         f"all:      epsilon {epsilon_text(all_)} at delta {total.delta:.3g}, as the ledger counts{spare}; added up it "
         f"would be {epsilon_text(sum_)}"
     )
+    return lines
+
+
+def _one_bound(made: Definition) -> list[str]:
+    """What windows cost under one bound for each user."""
+    fields, visits = made.first.fields, made.plan["visits"]
+    filled = "one window" if visits == 1 else f"{visits:,} windows"
+    chosen = made.first.cost.epsilon - fields["epsilon"]
+    lines = [
+        f"releases: epsilon {fields['epsilon']:.4g}, delta {fields['delta']:.3g} for all of them together: one bound for "
+        f"each user, who may fill {filled}"
+    ]
+    if chosen > 0:
+        when = "first window" if made.thresholds == "first" else "every window"
+        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in the {when}")
     return lines
 
 

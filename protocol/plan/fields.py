@@ -271,7 +271,7 @@ class PlanFields:
     )
     visits: int | None = _field(
         None,
-        "With --campaign: the number of windows that one user may fill. The noise of each window grows with its "
+        "In a campaign: the number of windows that one user may fill. The noise of each window grows with its "
         "square root; who comes more often counts less in later windows.",
         symbol="K",
     )

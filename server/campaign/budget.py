@@ -11,6 +11,10 @@ epsilon with which n windows have room. With Gaussian noise each gets rho/n, whe
 **Two kinds of windows.** A campaign may choose a threshold or find items in its first window only. Then later windows
 need no budget for that, and have an epsilon of their own: the largest with which j first windows and n - j later ones
 have room, for all j from 1 to n. More than one window may be of the first kind: one that found nothing settles nothing.
+
+**One bound for each user** (`visits`). All releases together cost what one does, so they have one epsilon and delta: the
+largest with which they have room beside the choices of the threshold, of which there is one, and one more for each
+spare window. Should more be needed, the last windows do not fit and are refused.
 """
 
 from __future__ import annotations
@@ -87,9 +91,35 @@ def split_of_later(
     return _largest(fields, total, _window_delta(total, windows), fits, windows)
 
 
-def claimed_by(cost: Spending, windows: int, total: Limit) -> float:
-    """What this many windows cost together, as an epsilon at the total's delta."""
-    return total.claimed(cost.times(windows))
+def split_of_one_bound(
+    fields: Mapping[str, Any],
+    later: Mapping[str, Any],
+    *,
+    windows: int,
+    choosing: int,
+    total: Limit,
+    rooms: Rooms,
+) -> tuple[WindowBudget, WindowBudget]:
+    """The budgets of a window that chooses its threshold and of one that need not, under one bound for each user.
+
+    Args:
+        fields, later: of their plans.
+        windows: their number, with spare ones.
+        choosing: the number of those that choose.
+        total: of all of them together.
+        rooms: the limits to keep, the total's among them.
+    """
+
+    def beside(first: WindowBudget) -> WindowBudget:
+        return _of_plan(Plan(**dict(later) | dict(first.fields)))
+
+    def fits(first: WindowBudget) -> bool:
+        rest = beside(first).cost.times(windows - choosing)
+        whole = Spending.total((first.cost.times(choosing), rest))
+        return all(limit.has_room(counted + whole) for limit, counted in rooms)
+
+    first = _largest(fields, total, _window_delta(total, 1), fits, windows)
+    return first, beside(first)
 
 
 def _window_delta(total: Limit, windows: int) -> float:
@@ -157,7 +187,10 @@ def _budget(fields: Mapping[str, Any], epsilon: float, delta: float) -> WindowBu
         some = {} if delta == 0 else {"delta": delta}
         chosen["epsilon_select"] = default_choice(epsilon, **chosen | some)
     deltas = deltas_for(epsilon, delta, chosen)
-    plan = Plan(**chosen | deltas | {"epsilon": epsilon})
+    return _of_plan(Plan(**chosen | deltas | {"epsilon": epsilon}))
+
+
+def _of_plan(plan: Plan) -> WindowBudget:
     return WindowBudget(
         {name: getattr(plan, name) for name in BUDGET_FIELDS}, Spending.of(planned_charges(plan))
     )

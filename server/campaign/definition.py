@@ -1,6 +1,7 @@
 """What a campaign is: a plan, a calendar, a ledger, and how data is read. Written once, whole or not at all.
 
-`campaign.json` in the campaign's folder holds it, and `items.txt` the public list of a closed domain. Its digest is in
+`campaign.json` in the campaign's folder holds it, and `items.txt` the public list of a closed domain. With one bound
+for each user, `users.memory` stands for the devices' memories, where windows are run on this machine: a secret. Its digest is in
 the ledger, as an entry that costs nothing: so a ledger that was replaced and a definition that was changed are both
 found out. Only `place`, where the folder lies, may change.
 """
@@ -18,12 +19,14 @@ from typing import Any
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPlan
 from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.plan.campaign_terms import releases_in
+from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.campaign.budget import WindowBudget
 from fedhist.server.result_folder import new_folder, write_text
 
-DEFINITION_FILE, ITEMS_FILE = "campaign.json", "items.txt"
+DEFINITION_FILE, ITEMS_FILE, MEMORY_FILE = "campaign.json", "items.txt", "users.memory"
 VERSION = 1
 THRESHOLDS = ("choose", "narrow", "first")
 """How windows after the first get their threshold."""
@@ -83,6 +86,11 @@ class Definition:
         """Names the definition, wherever its folder lies."""
         document = self._document() | {"place": None, "items": None if self.items is None else [*self.items]}
         return hashlib.sha256(_TAG + json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def memory(self) -> Path | None:
+        """Where a run on this machine keeps what users have left of their bound; None if they have none."""
+        return None if self.plan.get("visits") is None else self.place / MEMORY_FILE
 
     def folder_of(self, window: Window) -> Path:
         """Where the release of a window lies, or will lie."""
@@ -190,8 +198,8 @@ def _definition(document: Mapping[str, Any], items: tuple[str, ...] | None) -> D
         ledger=Path(document["ledger"]),
         total=Limit(**document["total"]),
         plan=dict(document["plan"]),
-        first=_budget_in(document["first"]),
-        later=_budget_in(document["later"]),
+        first=_budget_in(document["first"], document["plan"]),
+        later=_budget_in(document["later"], document["plan"]),
         thresholds=document["thresholds"],
         discover=document["discover"],
         reading=dict(document["reading"]),
@@ -208,9 +216,11 @@ def _budget_document(budget: WindowBudget) -> dict[str, Any]:
     }
 
 
-def _budget_in(document: Mapping[str, Any]) -> WindowBudget:
+def _budget_in(document: Mapping[str, Any], plan: Mapping[str, Any]) -> WindowBudget:
     fields = {name: value for name, value in document.items() if name != "cost"}
-    return WindowBudget(fields, Spending(**document["cost"]))
+    usual = {name: declared.default for name, declared in FIELDS.items()}
+    campaigns = releases_in(usual | dict(plan) | fields)
+    return WindowBudget(fields, Spending(**document["cost"], campaigns=campaigns))
 
 
 def _damaged(path: Path) -> InvalidFile:

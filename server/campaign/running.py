@@ -34,6 +34,7 @@ from fedhist.server.campaign.budget import (
     WindowBudget,
     even_split,
     split_of_later,
+    split_of_one_bound,
 )
 from fedhist.server.campaign.carried_over import earlier_of, like_later, next_window
 from fedhist.server.campaign.definition import Definition, check_choices, read_definition
@@ -96,7 +97,7 @@ def new_campaign(
     total: Limit | None,
     reading: Mapping[str, Any],
     items: Sequence[str] | None = None,
-    thresholds: str = "choose",
+    thresholds: str | None = None,
     discover: str = "each",
     spare: int = 0,
     delay: int = 0,
@@ -114,7 +115,8 @@ def new_campaign(
         total: what all windows may cost together; None is the ledger's limit.
         reading: how data is read, for who reads it.
         items: the public list of a closed domain.
-        thresholds: how later windows get their threshold, see `carried_over`.
+        thresholds: how later windows get their threshold, see `carried_over`; None is "first" for a plan with visits,
+            and "choose" for others.
         discover: in which windows items are found.
         spare: windows that there is room for beside the calendar.
         delay: days after a window's end before it is due.
@@ -123,7 +125,9 @@ def new_campaign(
     _check_new(folder)
     _check_count("--spare", spare, MOST_SPARE)
     _check_count("--delay", delay, MOST_DELAY)
-    name, fields = new_run_name(source=SystemSource())[:NAME_DIGITS], _plan_fields(plan)
+    name = new_run_name(source=SystemSource())[:NAME_DIGITS]
+    fields = _plan_fields(plan, name)
+    thresholds = thresholds or ("choose" if fields.get("visits") is None else "first")
     check_choices(thresholds, discover, fields)
     budget = BudgetFile.open(ledger, create=True) if ledger.exists() else None
     limit = None if budget is None else budget.limit
@@ -140,7 +144,7 @@ def new_campaign(
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
     kind = closed | fields | size | {"window": windows[0].text}
     like = like_later(kind, thresholds=thresholds, discover=discover)
-    first, later = _budgets(kind, like, number, total, rooms)
+    first, later = _budgets(kind, like, number, total, rooms, choosing=1 + spare)
     definition = Definition(
         name=name,
         made=now or datetime.now(UTC),
@@ -321,18 +325,31 @@ def _remove_leftovers(place: Path) -> None:
 
 
 def _budgets(
-    kind: Mapping[str, Any], like: Mapping[str, Any], windows: int, total: Limit, rooms: Rooms
+    kind: Mapping[str, Any],
+    like: Mapping[str, Any],
+    windows: int,
+    total: Limit,
+    rooms: Rooms,
+    *,
+    choosing: int,
 ) -> tuple[WindowBudget, WindowBudget]:
     """The budgets of a first window and of a later one, whose plan has these fields."""
+    if kind.get("visits") is not None:
+        choosing = windows if like == kind else choosing
+        return split_of_one_bound(kind, like, windows=windows, choosing=choosing, total=total, rooms=rooms)
     first = even_split(kind, windows=windows, total=total, rooms=rooms)
     if like == kind:
         return first, first
     return first, split_of_later(like, first, windows=windows, total=total, rooms=rooms)
 
 
-def _plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _plan_fields(plan: Mapping[str, Any], name_of_campaign: str) -> dict[str, Any]:
     """The fields with those of a window left out, and with defaults that later rules read."""
     fields = {name: value for name, value in plan.items() if value is not None}
+    if "campaign" in fields:
+        raise InvalidPlan(
+            "a campaign with a name of its own", allowed="--visits alone: the name is drawn when it is made"
+        )
     for name in ("window", "epsilon", "delta", "delta_select"):
         if name in fields:
             raise InvalidPlan(
@@ -345,6 +362,8 @@ def _plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     if fields["domain"] == "open" and fields.get("release", "discover") == "discover":
         # A choice between two mechanisms costs other windows more than it saves in one.
         fields.setdefault("mechanism", "gaussian")
+    if "visits" in fields:
+        fields["campaign"] = name_of_campaign
     return {name: getattr(value, "value", value) for name, value in fields.items()}
 
 

@@ -86,7 +86,7 @@ class Campaign:
         separator: str | None = None,
         normalise: str | None = None,
         users: int | None = None,
-        thresholds: str = "choose",
+        thresholds: str | None = None,
         discover: str = "each",
         spare: int = 0,
         delay: int = 0,
@@ -113,11 +113,11 @@ class Campaign:
             normalise: "nfc" or "casefold", to write names alike.
             users: the number of users, if it is known; nodes of Flower need it.
             thresholds: "choose" one in every window; "narrow", choose near the last one; or "first", choose one in
-                the first window and keep it.
+                the first window and keep it. None is "first" with `visits`, and "choose" without.
             discover: find items in "each" window, beside those that are known from earlier ones, or in the "first".
             spare: windows that the total has room for beside the calendar, to repeat some that broke off.
             delay: days after a window's end before it is due, for data that comes late.
-            settings: other fields of `Plan` by name.
+            settings: other fields of `Plan` by name; `visits` gives each user one bound for the whole campaign.
         """
         fields: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         for name in fields:
@@ -331,6 +331,7 @@ class LocalRunner:
             normalise=reading.get("normalise"),
             ledger=window.ledger,
             ledger_label=window.label,
+            campaign_memory=self.definition.memory,
             **vars(self.how),
         )
         # The data says how many users there are, and the list or the bins how many items.
