@@ -110,8 +110,8 @@ def _one_bound(made: Definition) -> list[str]:
     filled = "one window" if visits == 1 else f"{visits:,} windows"
     chosen = made.first.cost.epsilon - fields["epsilon"]
     lines = [
-        f"releases: epsilon {fields['epsilon']:.4g}, delta {fields['delta']:.3g} for all of them together: one bound for "
-        f"each user, who may fill {filled}"
+        f"releases: epsilon {fields['epsilon']:.4g}, delta {fields['delta']:.3g} for all of them together: one bound "
+        f"for each user, who may fill {filled}"
     ]
     if chosen > 0:
         when = "first window" if made.thresholds == "first" else "every window"

@@ -93,7 +93,7 @@ def show(file: Path, as_json: bool) -> None:
         return
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
     console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
-    again = "" if more is None else f", room for {more:,} more {'run' if more == 1 else 'runs'} like the last"
+    again = "" if more is None else f", room for {_runs(more)} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
     _print_windows(console, budget)
 
@@ -159,6 +159,19 @@ def close(file: Path, run: int) -> None:
     echo(f"run {run} of {file.name} is closed")
 
 
+def _runs(more: int) -> str:
+    """The number of runs that there is room for; those of a campaign cost nothing more once its bound is counted."""
+    if more >= MOST_RUNS:
+        return "any number of runs"
+    return f"{more:,} more {'run' if more == 1 else 'runs'}"
+
+
+def _campaign(run: RunRecord) -> str:
+    """The name of a run's campaign, if the label does not say it."""
+    name = str(run.plan.get("campaign") or "")
+    return "" if name in run.label else name
+
+
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
 
@@ -166,7 +179,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
-        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), run.plan.get("campaign")))),
+        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), _campaign(run)))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": run.status,
         "epsilon": epsilon_text(run.charged.epsilon),

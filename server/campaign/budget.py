@@ -12,8 +12,8 @@ epsilon with which n windows have room. With Gaussian noise each gets rho/n, whe
 need no budget for that, and have an epsilon of their own: the largest with which j first windows and n - j later ones
 have room, for all j from 1 to n. More than one window may be of the first kind: one that found nothing settles nothing.
 
-**One bound for each user** (`visits`). All releases together cost what one does, so they have one epsilon and delta: the
-largest with which they have room beside the choices of the threshold, of which there is one, and one more for each
+**One bound for each user** (`visits`). All releases together cost what one does, so they have one epsilon and delta:
+the largest with which they have room beside the choices of the threshold, of which there is one, and one more for each
 spare window. Should more be needed, the last windows do not fit and are refused.
 """
 
@@ -103,7 +103,8 @@ def split_of_one_bound(
     """The budgets of a window that chooses its threshold and of one that need not, under one bound for each user.
 
     Args:
-        fields, later: of their plans.
+        fields: of the plan of the first.
+        later: of the plan of the second.
         windows: their number, with spare ones.
         choosing: the number of those that choose.
         total: of all of them together.

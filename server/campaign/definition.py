@@ -1,9 +1,9 @@
 """What a campaign is: a plan, a calendar, a ledger, and how data is read. Written once, whole or not at all.
 
-`campaign.json` in the campaign's folder holds it, and `items.txt` the public list of a closed domain. With one bound
-for each user, `users.memory` stands for the devices' memories, where windows are run on this machine: a secret. Its digest is in
+`campaign.json` in the campaign's folder holds it, and `items.txt` the public list of a closed domain. Its digest is in
 the ledger, as an entry that costs nothing: so a ledger that was replaced and a definition that was changed are both
-found out. Only `place`, where the folder lies, may change.
+found out. Only `place`, where the folder lies, may change. With one bound for each user, `users.memory` stands for the
+devices' memories where windows are run on this machine; it is as secret as they are.
 """
 
 from __future__ import annotations
