@@ -41,7 +41,7 @@ from fedhist.server.campaign.definition import read_definition
 from fedhist.server.campaign.running import new_campaign
 from fedhist.server.campaign.state import KIND, ledger_of, states_of
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.workbench.campaign import HowToRun, LocalRunner, run_and_draw
+from fedhist.simulations.workbench.campaign_runs import HowToRun, LocalRunner, run_and_draw
 
 FILES = (*STORAGE, "running.py", "state.py", "definition.py", "lock.py", "recorded_run.py", "new_files.py")
 WINDOWS = windows_in("2020-W40x2")

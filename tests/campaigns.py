@@ -13,7 +13,7 @@ from fedhist.server.campaign.calendar import windows_in
 from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.running import new_campaign
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.workbench.campaign import HowToRun, LocalRunner
+from fedhist.simulations.workbench.campaign_runs import HowToRun, LocalRunner
 
 SHOPS = ("bakery", "cinema", "library")
 MONDAYS = ("2020-09-28", "2020-10-05", "2020-10-12", "2020-10-19")

@@ -27,7 +27,7 @@ from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.report.over_time import dearest_window
-from fedhist.simulations.workbench.campaign import (
+from fedhist.simulations.workbench.campaign_runs import (
     HEADINGS,
     HowToRun,
     LocalRunner,
@@ -300,7 +300,7 @@ def _document(
                 "window": state.window.text,
                 "status": state.status(now),
                 "due_from": state.due_from.isoformat(),
-                "cost": state.counted.cost.to_json(),
+                "cost": state.own.to_json(),
                 "folder": None if state.document is None else str(state.folder),
             }
             for state in states

@@ -161,6 +161,8 @@ def close(file: Path, run: int) -> None:
 
 def _runs(more: int) -> str:
     """The number of runs that there is room for; those of a campaign cost nothing more once its bound is counted."""
+    from fedhist.protocol.privacy.concentrated import MOST_RUNS
+
     if more >= MOST_RUNS:
         return "any number of runs"
     return f"{more:,} more {'run' if more == 1 else 'runs'}"

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.ledger import Cost, exact_sum
 from fedhist.server.campaign.definition import DEFINITION_FILE, Definition, read_definition
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun, RunRecord
 from fedhist.server.ledger.window_limit import window_of
@@ -56,6 +57,16 @@ class WindowState:
     def counted(self) -> Spending:
         """What all its runs count."""
         return Spending.total(run.counted for run in self.runs)
+
+    @property
+    def own(self) -> Cost:
+        """What all its runs cost by themselves: less than they count, where users have one bound for all windows."""
+        if not self.counted.campaigns:
+            return self.counted.cost
+        charges = [charge for run in self.runs for charge in run.charges]
+        return Cost(
+            exact_sum(charge.epsilon for charge in charges), exact_sum(charge.delta for charge in charges)
+        )
 
     def status(self, now: datetime) -> Status:
         """How far it has come. Unfinished is a run that goes on, or whose process died and nobody has looked since."""

@@ -205,7 +205,7 @@ def _calendar(states: Sequence[WindowState], now: datetime) -> str:
 
 
 def _cells(state: WindowState, now: datetime) -> Iterator[str]:
-    document, cost = state.document, state.counted
+    document, cost = state.document, state.own
     status = state.status(now)
     yield f"<td>{text(state.window.text)}</td>"
     waits = f" for {state.due_from:%Y-%m-%d}" if status == "waiting" else ""
@@ -233,8 +233,8 @@ def _window_data(state: WindowState, now: datetime) -> dict[str, Any]:
     return {
         "window": state.window.text,
         "status": state.status(now),
-        "epsilon": state.counted.epsilon,
-        "delta": state.counted.delta,
+        "epsilon": state.own.epsilon,
+        "delta": state.own.delta,
     }
 
 
