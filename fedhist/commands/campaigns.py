@@ -21,6 +21,7 @@ from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.server.advice import plan_warnings
 from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget
 from fedhist.server.campaign.definition import Definition
@@ -243,7 +244,8 @@ def _where_it_stands(
     """What is spent and left, whether the rest fits, and what is next."""
     total, limit, left = definition.total, budget.limit, budget.left()
     spent = total.claimed(spent_on(states))
-    window, most = dearest_window(budget)
+    # Under one bound for all windows, what is sent in one decides what is left for others: they are one cost.
+    window, most = dearest_window(budget) if definition.plan.get("visits") is None else (None, Spending())
     lines = [
         f"spent: epsilon {epsilon_text(spent)} of {total.epsilon:g} at delta {total.delta:.3g}, for one user, ever",
     ]
@@ -254,7 +256,8 @@ def _where_it_stands(
         )
     if limit is not None and left is not None:
         lines.append(
-            f"left:  epsilon {epsilon_text(left.epsilon)} of the ledger's {limit.epsilon:g}, all its runs counted"
+            f"left:  epsilon {epsilon_text(round(left.epsilon, 4))} of the ledger's {limit.epsilon:g}, all its runs "
+            "counted"
         )
     name = visible(definition.place.name)
     for state in states:

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from fedhist.display.plurals import counted
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.server.ledger.window_limit import by_window
@@ -71,8 +72,8 @@ def campaign_page(
 
 def dearest_window(budget: BudgetFile) -> tuple[Window | None, Spending]:
     """The window in which one user has cost the most, by all runs of the ledger; None before there is any."""
-    counted = by_window(budget.runs(), budget.window_limit)
-    return max(counted.items(), key=lambda one: one[1].epsilon, default=(None, Spending()))
+    spent = by_window(budget.runs(), budget.window_limit)
+    return max(spent.items(), key=lambda one: one[1].epsilon, default=(None, Spending()))
 
 
 def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
@@ -96,11 +97,16 @@ def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
 
 
 def _about(definition: Definition) -> str:
-    windows, total = definition.windows, definition.total
+    windows, total, visits = definition.windows, definition.total, definition.plan.get("visits")
+    bound = (
+        f" Each user has one bound for all of them, enough to fill {counted(visits, 'window')}."
+        if visits
+        else ""
+    )
     return (
-        f"{len(windows):,} windows from {windows[0]} to {windows[-1]}. All of them together cost one user at most "
+        f"{counted(len(windows), 'window')}, {windows[0]} to {windows[-1]}. All of them together cost one user at most "
         f"epsilon {total.epsilon:g} at delta {total.delta:g}, also where a later one is planned in view of earlier "
-        "releases."
+        f"releases.{bound}"
     )
 
 
@@ -114,12 +120,15 @@ def _tiles(
     yield Tile(
         "spent on one user, ever", number(claimed), f"of epsilon {total.epsilon:g}, delta {total.delta:g}"
     )
-    _, most = dearest_window(budget)
-    yield Tile("on one user in one window", number(most.epsilon), "epsilon, the most of all windows")
+    if definition.plan.get("visits") is None:
+        _, most = dearest_window(budget)
+        yield Tile("on one user in one window", number(most.epsilon), "epsilon, the most of all windows")
     limit, left = budget.limit, budget.left()
     if limit is not None and left is not None:
         yield Tile(
-            "left in the ledger", number(left.epsilon), f"of epsilon {limit.epsilon:g}, with all other runs"
+            "left in the ledger",
+            number(round(left.epsilon, 4)),
+            f"of epsilon {limit.epsilon:g}, with all other runs",
         )
     broken = [state for state in states if state.status(now) == "broken off"]
     if broken:

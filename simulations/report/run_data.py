@@ -186,8 +186,9 @@ def run_of(result: Result, name: str) -> RunData:
         plan=result.release.plan,
         document=result.to_json(),
         labels=[str(name) for name in columns["item"]],
-        **rows,
         simulation=None if result.story is None else result.story(),
+        trace=None,
+        **rows,
     )
 
 
