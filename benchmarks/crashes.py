@@ -110,20 +110,27 @@ Place = tuple[str, int]
 class Lines:
     """Counts the visits of lines of our storage code, and kills the process at one of them."""
 
-    def __init__(self, last: Place | None = None, visit: int = 1) -> None:
-        self.last, self.visit = last, visit
+    def __init__(
+        self,
+        last: Place | None = None,
+        visit: int = 1,
+        *,
+        files: Sequence[str] = STORAGE,
+        ending: int = signal.SIGKILL,
+    ) -> None:
+        self.last, self.visit, self.files, self.ending = last, visit, files, ending
         self.visits: Counter[Place] = Counter()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Lines | None:
         """The trace function: Python calls it for every function and line."""
         name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - once for every call
-        if name not in STORAGE:
+        if name not in self.files:
             return None
         if event == "line":
             place = name, frame.f_lineno
             self.visits[place] += 1
             if place == self.last and self.visits[place] == self.visit:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self.ending)
         return self
 
 

@@ -5,7 +5,7 @@
 
 Three SuperNodes on the loopback interface. First a run with all of them; then one in which a node is killed with all
 that it started, as by a power cut, when the run begins; then one in which the SuperLink is killed when the nodes have
-begun to answer, and started again. docs/deployment.md quotes what it prints.
+begun to answer, and started again. docs/deployment-failures.md quotes what it prints.
 """
 
 from __future__ import annotations

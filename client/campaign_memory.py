@@ -37,8 +37,10 @@ def releases_in(database: sqlite3.Connection, campaign: str) -> int:
 
 def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Words) -> Integers:
     """What each of these users has left. Of users who share a key, all but the first have nothing."""
-    found = database.execute("SELECT user, used FROM campaign WHERE campaign = ?", (campaign,)).fetchall()
-    rows = np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
+    found = database.execute(
+        "SELECT user, used FROM campaign WHERE campaign = ? ORDER BY user", (campaign,)
+    ).fetchall()
+    rows = np.array(found, dtype=np.int64).reshape(-1, 2)
     if len(rows) and not (rows[:, 1].min() >= 0 and rows[:, 1].max() <= ONE):
         raise UnusableMemory(
             f"what users have left of a campaign is damaged in the device's memory {path}",

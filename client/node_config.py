@@ -2,7 +2,7 @@
 
     flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
-docs/deployment.md has the same table; a test compares the two.
+docs/node-settings.md has the same table; a test compares the two.
 """
 
 from __future__ import annotations

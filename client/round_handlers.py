@@ -89,7 +89,7 @@ class Node:
             raise _other_items(envelope, len(items))
 
     def check_campaign(self, envelope: Envelope, context: Context) -> None:
-        """Refuse a campaign where nothing would be remembered. Virtual nodes are told what their users have left."""
+        """Refuse a campaign where nothing would be remembered. Virtual nodes get what is left with their users."""
         if envelope.request.plan.campaign is not None and not self.has_safe_memory(context):
             advice = "without one it could not tell what its users have left of the campaign's bound"
             raise Refused(Refusal.NO_MEMORY, local=advice)

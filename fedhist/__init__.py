@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.campaign import Campaign
     from fedhist.simulations.workbench.compare import compare
     from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
@@ -71,6 +72,7 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.campaign": ("Campaign",),
     "simulations.workbench.compare": ("compare",),
     "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
@@ -84,6 +86,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BudgetExceeded",
     "BudgetFile",
+    "Campaign",
     "Charge",
     "Columns",
     "Cost",

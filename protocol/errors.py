@@ -11,6 +11,7 @@
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── HandlerFailed           an app's own handler gave nothing that can be masked
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
+    ├── HeldByAnother           another process is at work on the same thing; nothing was done
     ├── RoundFailed             a round ended without a result; nothing was released
     │   ├── MaskingFailed       a masked sum stays masked; names the participants that were left out
     │   │   ├── TooFewSurvivors masked inputs can't be unmasked safely, or at all
@@ -89,6 +90,10 @@ class HandlerFailed(FedhistError):
 
 class BudgetExceeded(FedhistError):
     """Spending this would pass a limit that was set earlier. Nothing was spent."""
+
+
+class HeldByAnother(FedhistError):
+    """Another process is at work on the same thing. Nothing was done."""
 
 
 class RoundFailed(FedhistError):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fedhist.protocol.errors import DecodeError
 
-TRACE_VERSION = 2
+TRACE_VERSION = 3
 """The version of the records below. A change of a field or of its meaning is a new version."""
 
 TO_DEVICE, TO_SERVER = "device", "server"
@@ -140,10 +140,16 @@ class RoundEnded(Event, kind="round"):
 
 @dataclass(frozen=True)
 class Scored(Event, kind="scores", simulation_only=True):
-    """What the selector saw: candidates in counts, their scores if it scored them, and the choice. NOT private."""
+    """What the selector saw: candidates in counts, their scores if it scored them, and the choice. NOT private.
+
+    Where one was drawn by its score, `base` is the base measure of each candidate relative to the largest, which does
+    not depend on data, and `chances` the probability that both give it.
+    """
 
     candidates: list[float]
     scores: list[float] | None
+    base: list[float] | None
+    chances: list[float] | None
     chosen: float
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -15,13 +16,18 @@ from fedhist.display.log_lines import log_shown
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.window import Window
+from fedhist.protocol.plugins.loading import load_file
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.server.advice import plan_notes
+from fedhist.server.campaign.for_grid import FOLDER_KEY, check_for_grid, settings_of, windows_again
+from fedhist.server.campaign.running import WindowRun, run_due
+from fedhist.server.campaign.state import opened
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
+from fedhist.server.grid_settings import GridSettings, Value, listed_items, listed_keys, read_settings
 from fedhist.server.grid_transport import GridTransport
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
@@ -95,8 +101,11 @@ def run_on_grid(
     return release.named(labels)
 
 
-def run_settings(grid: Grid, settings: GridSettings) -> Release:
-    """Run what the settings say, charge their ledger, and write the result folder once all went well."""
+def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -> Release:
+    """Run what the settings say, charge their ledger, and write the result folder once all went well.
+
+    The ledger calls the run by its label.
+    """
     check_runnable(settings.plan, simulated=False)
     check_target(settings.out)
     labels = listed_items(settings)
@@ -111,7 +120,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
         target=settings.out,
         labels=labels,
         ledger=settings.ledger,
-        label="flower",
+        label=label,
         trace=settings.trace,
         engine="flower",
         simulated=False,
@@ -139,12 +148,32 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     return release
 
 
+def run_campaign(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
+    """Run what is due of the campaign that a run-config names, over the nodes; the windows that were released."""
+    folder = Path(str(config[FOLDER_KEY]))
+    for path in filter(None, str(config.get("plugin", "")).split(":")):
+        load_file(path)
+    definition = opened(folder)
+    beside = check_for_grid(definition, config)
+
+    def run(window: WindowRun) -> None:
+        log.info("window %s", window.window)
+        run_settings(grid, settings_of(window, definition, beside), label=window.label)
+
+    done = run_due(folder, run, again=windows_again(config), tell=lambda text: log.warning("%s", text))
+    log.info("released: %s", ", ".join(map(str, done)) or "nothing is due")
+    return done
+
+
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the plan in the run-config. An error ends the Flower run as failed."""
-    settings = read_settings(context.run_config)
+    """Run the plan in the run-config, or what is due of its campaign. An error ends the Flower run as failed."""
+    config = context.run_config
     with log_shown():
-        run_settings(grid, settings)
+        if config.get(FOLDER_KEY):
+            run_campaign(grid, config)
+        else:
+            run_settings(grid, read_settings(config))

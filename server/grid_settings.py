@@ -1,7 +1,8 @@
 """What the run-config of a Flower app says: the plan's fields, and how to run it.
 
 Flower lets a user override only keys that pyproject.toml lists, and a key there has to have a value, so the
-empty text stands for "not given". `known-items` names a file on the server; its names are in the plan.
+empty text stands for "not given". `known-items` names a file on the server; its names are in the plan. With
+`campaign-folder` a campaign says all of that, see `server/campaign/for_grid.py`.
 """
 
 from __future__ import annotations
@@ -109,11 +110,16 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in FIELDS}
     if isinstance(known := chosen.get("known_items"), str):
         chosen["known_items"] = "\n".join(read_items(Path(known)))
-    running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
+    running = running_settings({name: value for name, value in given.items() if name in own})
     if "bins" in running:
         chosen.setdefault("items", len(_bins(running["bins"])))
     totals = {name: running.get(name) for name in ("total_epsilon", "total_delta")}
     return GridSettings(plan=planned(**chosen, **totals), **running)
+
+
+def running_settings(given: Mapping[str, Value]) -> dict[str, Any]:
+    """These settings beside the plan, each of the type that it has."""
+    return {name: _convert(name, value) for name, value in given.items()}
 
 
 def listed_items(settings: GridSettings) -> list[str] | None:

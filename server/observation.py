@@ -23,11 +23,12 @@ def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None
                 if simulated and request.plan.threshold is None:
                     given = selection.candidates
                     steps = request.plan.candidate_steps if given is None else given
-                    scores = (
-                        None if selection.scores is None else selection.scores.astype(np.float64).tolist()
-                    )
                     candidates = np.ldexp(steps.astype(np.float64), -selection.threshold.bits).tolist()
-                    observe(Scored(candidates, scores, chosen=selection.threshold.value))
+                    scores, base, chances = (
+                        None if one is None else one.astype(np.float64).tolist()
+                        for one in (selection.scores, selection.base, selection.chances)
+                    )
+                    observe(Scored(candidates, scores, base, chances, chosen=selection.threshold.value))
                 observe(StateEntered(state=request.round.under_way, threshold=selection.threshold.value))
             case Asking(request=request):
                 observe(StateEntered(state=request.round.under_way, threshold=None))

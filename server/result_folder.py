@@ -157,12 +157,12 @@ def write_results(
     terminal would make of them. A release that is not private says
     so in a file of its own too, because histogram.csv has no place for it.
     """
-    _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
-    _write_text(folder / "plan.json", json.dumps(release.plan.to_json(), indent=2, allow_nan=False) + "\n")
+    write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_text(folder / "plan.json", json.dumps(release.plan.to_json(), indent=2, allow_nan=False) + "\n")
     reasons = why_not_private(release)
     if reasons:
         text = "\n".join([*reasons, "For simulation only; do not publish."])
-        _write_text(folder / NOT_PRIVATE_FILE, f"{text}\n")
+        write_text(folder / NOT_PRIVATE_FILE, f"{text}\n")
     columns = release.columns(labels)
     with (folder / "histogram.csv").open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
         writer = csv.writer(file)
@@ -179,10 +179,11 @@ def write_parts(folder: Path, document: dict[str, Any], parts: Mapping[str, Call
         part.mkdir()
         write(part)
         _sync(part)
-    _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """A text file, on disk when this returns."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -155,7 +155,8 @@ def deltas_for(total_epsilon: float, total_delta: float, chosen: dict[str, Any])
     selects = plan.delta_select if spends else 0.0
     if plan.delta == 0:
         return {"delta": 0.0, "delta_select": selects}
-    others = _sum(plan).delta - plan.delta
+    # One release of a campaign has less delta than all of them, which is the plan's.
+    others = max(_sum(plan).delta - plan.delta, 0.0)
     if not others < total_delta:
         raise InvalidPlan(
             f"total-delta is {total_delta:g}, and what comes beside the histogram spends {others:.3g} of it",

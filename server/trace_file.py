@@ -184,6 +184,17 @@ def read_trace(path: Path) -> Trace:
     return Trace(plan=plan, engine=engine, simulated=simulated, lines=events)
 
 
+def trace_in(folder: Path, plan: Plan) -> Trace | None:
+    """The trace in a result folder, None if there is none. InvalidFile for one that is damaged or of another plan."""
+    path = folder / TRACE_FILE
+    if not path.exists():
+        return None
+    trace = read_trace(path)
+    if trace.plan != plan:
+        raise _damaged(path, 1, "the plan is not that of the result beside it")
+    return trace
+
+
 def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
     version = head.get("trace")
     if not isinstance(version, int) or isinstance(version, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import html
 import json
@@ -38,6 +39,12 @@ def sources() -> dict[str, str]:
     """Every module of the product, by its path in the project."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """The syntax tree of a module, flat. Several tests walk through all of them."""
+    return list(ast.walk(ast.parse(source)))
 
 
 def python(*arguments: str, cwd: Path, **environment: str) -> str:

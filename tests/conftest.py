@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,25 @@ from fedhist.commands import cli
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.testing.cases import histograms_of
 from tests.builders import Fedhist, Outcome, parts_of_a_sum
+
+# What is imported stays, so that nothing is gained by looking for garbage in it: not now, and not later.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that may take long come first, so that no core waits for one of them at the end."""
+
+    def seconds_allowed(item: pytest.Item) -> float:
+        limit = item.get_closest_marker("timeout")
+        return float(limit.args[0]) if limit else 0.0
+
+    items.sort(key=seconds_allowed, reverse=True)
+
 
 # A busy machine is no failure: no test has a limit of milliseconds.
 settings.register_profile("fedhist", deadline=None)

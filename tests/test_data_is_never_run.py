@@ -10,7 +10,7 @@ import ast
 
 import pytest
 
-from tests.builders import sources
+from tests.builders import nodes, sources
 
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "copyreg", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
@@ -24,9 +24,8 @@ UNSAFE = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
 
 def found(source: str) -> list[str]:
     """What in the source could run data."""
-    tree = ast.parse(source)
     names = []
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names if alias.name.split(".")[0] in MODULES]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:

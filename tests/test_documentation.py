@@ -18,19 +18,37 @@ from fedhist.server.selection import SELECTORS, fitting
 from tests.builders import ROOT
 
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
-PLAN_AHEAD = ROOT / "docs" / "plan-ahead.md"
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+START = DOCS / "index.md"
+OPEN_DOMAIN = DOCS / "open-domain.md"
+PLAN_AHEAD = DOCS / "plan-ahead.md"
+LEDGER = DOCS / "ledger.md"
 RUNNABLE = [
     README,
+    START,
     OPEN_DOMAIN,
     PLAN_AHEAD,
-    *(ROOT / "docs" / f"{name}.md" for name in ("api", "masking", "trace")),
+    LEDGER,
+    *(
+        DOCS / f"{name}.md"
+        for name in (
+            "api",
+            "api-rounds",
+            "campaigns",
+            "data",
+            "debiased-counts",
+            "masking",
+            "open-domain-bar",
+            "trace",
+        )
+    ),
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+NAMED_PAGE = re.compile(r"(?<![\w/])(docs/[\w/-]+\.(?:md|ipynb))(#[\w-]+)?")
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z0-9-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
 # What the table of selectors calls a selector's modes.
@@ -146,6 +164,16 @@ def test_relative_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(linked), f"{target}: no such heading"
 
 
+def test_pages_that_the_code_names_exist():
+    """In docstrings, comments, help and errors."""
+    for path in project_files():
+        if path.suffix in {".py", ".toml", ".yaml", ".css", ".js"}:
+            for name, anchor in NAMED_PAGE.findall(path.read_text(encoding="utf-8")):
+                where = f"{path.relative_to(ROOT)} names {name}{anchor}"
+                assert (ROOT / name).is_file(), where
+                assert not anchor or anchor[1:] in anchors(ROOT / name), where
+
+
 @named(PAGES)
 def test_commands_parse(page, tmp_path, monkeypatch, no_plugins):
     monkeypatch.chdir(tmp_path)
@@ -165,7 +193,7 @@ def test_a_wrong_flag_or_choice_in_a_command_is_noticed():
             parse(shlex.split(wrong))
 
 
-@named([README, *sorted(ROOT.glob("docs/**/*.md"))])
+@named([README, *sorted(DOCS.rglob("*.md"))])
 def test_flags_in_the_text_exist(page):
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     used = {flag for span in CODE_SPAN.findall(text) for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", span)}
@@ -173,14 +201,20 @@ def test_flags_in_the_text_exist(page):
     assert used <= known, f"no command has {sorted(used - known)}"
 
 
-def test_the_readme_has_commands_and_covers_the_ledger():
-    used = [arguments for arguments in fedhist_commands(README) if arguments]
-    assert ["run"] in used
-    assert {arguments[1] for arguments in used if arguments[0] == "ledger"} >= {"limit", "show"}
+@named([README, START])
+def test_the_first_command_of_a_newcomer_is_there(page):
+    assert ["run"] in list(fedhist_commands(page))
+
+
+def test_the_page_on_ledgers_sets_a_limit_and_shows_what_is_left():
+    assert {arguments[1] for arguments in fedhist_commands(LEDGER) if arguments[0] == "ledger"} >= {
+        "limit",
+        "show",
+    }
 
 
 def test_the_table_of_exit_codes_is_that_of_the_help(fedhist):
-    table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
+    table = (DOCS / "commands.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
     codes = re.findall(r"^\| (\d+) \|", table.split("\n\n")[0], re.MULTILINE)
     help_text = " ".join(fedhist("--help").out.split())
     listed = re.findall(r"(?:: |, )(\d+) ", help_text[help_text.index("Exit codes") :])
@@ -188,27 +222,29 @@ def test_the_table_of_exit_codes_is_that_of_the_help(fedhist):
 
 
 def test_the_table_of_selectors_is_the_registry():
-    rows = dict(TABLE_ROW_OF_NAME.findall(README.read_text(encoding="utf-8")))
+    rows = dict(TABLE_ROW_OF_NAME.findall((DOCS / "selectors.md").read_text(encoding="utf-8")))
     assert set(rows) == set(SELECTORS)
     for name, cell in rows.items():
         assert set(cell.split(", ")) == {kind for kind, plan in PLANS.items() if name in fitting(plan)}, name
 
 
-def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them():
-    text = OPEN_DOMAIN.read_text(encoding="utf-8")
+def test_the_pages_on_open_domains_name_every_selector_release_and_limit_of_them():
+    text = "".join(page.read_text(encoding="utf-8") for page in (OPEN_DOMAIN, DOCS / "open-domain-bar.md"))
     known = set(fitting(PLANS["open"]))
     named = set(re.findall(r"`([a-z0-9-]+)`", text))
     assert known | set(KeptItems.releases) <= named
     assert f"{MAX_LABEL_BYTES:,} bytes" in text
 
 
-@pytest.mark.parametrize("domain", [[], ["--domain", "open"]], ids=["closed", "open"])
-def test_a_session_in_the_readme_looks_like_a_run(domain, fedhist, monkeypatch):
+@pytest.mark.parametrize(
+    ("page", "domain"), [(START, []), (OPEN_DOMAIN, ["--domain", "open"])], ids=["closed", "open"]
+)
+def test_a_session_on_a_page_looks_like_a_run(page, domain, fedhist, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     run = fedhist("run", *domain, "--users", 400, "--items", 10, "--seed", 1)
     assert run.code == 0, run.err
     beginning = shlex.join(["$", "fedhist", "run", *domain, "--seed"]).replace("'$'", "$")
-    session = next(text for _, text in blocks(README, "console") if text.startswith(beginning))
+    session = next(text for _, text in blocks(page, "console") if text.startswith(beginning))
     assert row_labels(session) == row_labels(run.out)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.quiet import ENVIRONMENT
-from tests.builders import ROOT, python, sources
+from tests.builders import ROOT, nodes, python, sources
 
 MAY_IMPORT_FLOWER = {
     "client/app.py",
@@ -57,7 +57,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def flower_imports(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for path, text in texts.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

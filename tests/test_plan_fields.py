@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import tomllib
 from dataclasses import fields
@@ -17,6 +16,7 @@ import pytest
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS, RELEASE_NAMES, SELECTOR_NAMES, Field
 from fedhist.protocol.privacy.bars import OpenNoiseKind
+from fedhist.server.campaign.for_grid import AGAIN_KEY, FOLDER_KEY
 from fedhist.server.grid_settings import FOR_NODES, GridSettings, read_settings
 from fedhist.server.selection import SELECTORS
 
@@ -48,14 +48,6 @@ NOT_OPTIONS = {
     },
     "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", *WINDOWS},
 }
-
-
-def row_of(field: Field) -> str:
-    """The field's row in the table of docs/api.md."""
-    default = "" if field.required else f"`{json.dumps(field.default)}`".replace("null", "None")
-    choices = ", ".join(f"`{json.dumps(choice)}`" for choice in field.choices)
-    meaning = f"{choices}. {field.meaning}" if choices else field.meaning
-    return f"| `{field.name}` | {field.filled_in or default} | {meaning} |"
 
 
 def test_a_plan_has_the_declared_fields_and_writes_them_as_json() -> None:
@@ -107,15 +99,10 @@ def test_the_run_config_lists_every_setting_once() -> None:
     own = [field.name for field in fields(GridSettings) if field.name != "plan"]
     listed = [name.replace("-", "_") for name in RUN_CONFIG if not name.startswith(FOR_NODES)]
     assert listed[: len(FIELDS)] == list(FIELDS)
-    assert sorted(listed[len(FIELDS) :]) == sorted(own)
+    of_campaigns = [key.replace("-", "_") for key in (FOLDER_KEY, AGAIN_KEY)]
+    assert sorted(listed[len(FIELDS) :]) == sorted([*own, *of_campaigns])
 
 
 def test_the_run_config_of_the_checkout_leaves_all_but_users_to_the_defaults() -> None:
     settings = read_settings(RUN_CONFIG | {"users": 10, "items": 3})
     assert settings == GridSettings(plan=Plan(users=10, items=3))
-
-
-def test_the_documented_table_is_the_declaration() -> None:
-    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
-    table = page.split("| field | default | meaning |\n|---|---|---|\n")[1].split("\n\n")[0]
-    assert table.splitlines() == [row_of(field) for field in FIELDS.values()]

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedhist
-from tests.builders import FOLDERS, ROOT, python, sources
+from tests.builders import FOLDERS, ROOT, nodes, python, sources
 
 LAYERS = {
     "protocol": {"display", "protocol"},
@@ -39,11 +38,6 @@ CALENDAR = {"datetime.date", "datetime.timedelta"}
 
 def settings() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-@cache
-def nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(source)))
 
 
 def imported(source: str) -> Iterator[str]:
@@ -157,7 +151,8 @@ class TestPackage:
         assert [path.name for path in built.iterdir()] == ["fedhist"]
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
         inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in sources()}
-        page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
+        assets = ("report.css", "report.js", "template.html", "motion.css", "motion.js")
+        page = {f"fedhist/simulations/report/{name}" for name in assets}
         template = {f"fedhist/template/{name}" for name in ("pyproject.toml", "README.md", "LICENSE")}
         assert files == inside | page | template | {"fedhist/py.typed"}
 

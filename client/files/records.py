@@ -93,7 +93,7 @@ def read_population(
 
     Args:
         path: a .npz, .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file; or a folder of tables, or a
-            pattern such as visits/*.parquet, read in the order of their names.
+            pattern such as `visits/*.parquet`, read in the order of their names.
         columns: the names of the columns of a table, and the bins for its values.
         top_items: keep this many of the most frequent items, numbered by falling total. It looks at the data,
             so the choice itself is not private: for simulations.

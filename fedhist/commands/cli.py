@@ -31,6 +31,7 @@ COMMANDS = {
         "planning_options:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
+    "campaign": ("campaign:campaign", "A release of every week, or of any windows, as one command."),
     "demo-deployment": (
         "demo:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",

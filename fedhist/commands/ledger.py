@@ -51,7 +51,7 @@ def show(file: Path, as_json: bool) -> None:
     holds for runs that are chosen in view of earlier results.
     """
     from fedhist.commands.summary import epsilon_text, stdout_console
-    from fedhist.protocol.privacy.concentrated import NO_END
+    from fedhist.protocol.privacy.concentrated import Spending
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.simulations.experiments.tables import print_rows
@@ -60,7 +60,8 @@ def show(file: Path, as_json: bool) -> None:
     runs, limit = budget.runs(), budget.limit
     spent, reserved, tight = budget.spent().cost, budget.reserved().cost, budget.tight()
     total, claimed, left = budget.counted().cost, budget.claimed(), budget.left()
-    more = budget.runs_left(runs[-1].reserved) if runs else None
+    last = next((run.reserved for run in reversed(runs) if run.reserved != Spending()), None)
+    more = None if last is None else budget.runs_left(last)
     if as_json:
         document = {
             "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},
@@ -92,8 +93,7 @@ def show(file: Path, as_json: bool) -> None:
         return
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
     console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
-    number = "any number of runs" if more == NO_END else f"{more:,} more {'run' if more == 1 else 'runs'}"
-    again = "" if more is None else f", room for {number} like the last"
+    again = "" if more is None else f", room for {_runs(more)} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
     _print_windows(console, budget)
 
@@ -159,6 +159,21 @@ def close(file: Path, run: int) -> None:
     echo(f"run {run} of {file.name} is closed")
 
 
+def _runs(more: int) -> str:
+    """The number of runs that there is room for; those of a campaign cost nothing more once its bound is counted."""
+    from fedhist.protocol.privacy.concentrated import MOST_RUNS
+
+    if more >= MOST_RUNS:
+        return "any number of runs"
+    return f"{more:,} more {'run' if more == 1 else 'runs'}"
+
+
+def _campaign(run: RunRecord) -> str:
+    """The name of a run's campaign, if the label does not say it."""
+    name = str(run.plan.get("campaign") or "")
+    return "" if name in run.label else name
+
+
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
 
@@ -166,7 +181,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
-        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), run.plan.get("campaign")))),
+        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), _campaign(run)))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": run.status,
         "epsilon": epsilon_text(run.charged.epsilon),

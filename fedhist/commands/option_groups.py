@@ -23,21 +23,22 @@ class OptionGroup(NamedTuple):
 GROUPS = (
     OptionGroup(
         "Data",
-        "--data --items-file --question --user-column --item-column --count-column --users --items --synthetic "
-        "--format --round --participant",
-        "--time-column --window --campaign --visits --campaign-memory --separator --bins --top-items --normalise "
-        "--memory --mean-total --distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
+        "--windows --data --items-file --question --user-column --item-column --count-column --users --items "
+        "--synthetic --format --round --participant --every-message",
+        "--time-column --window --campaign --visits --campaign-memory --again --until --delay --separator --bins "
+        "--top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary --by --encoding "
+        "--max-malformed",
     ),
     OptionGroup(
         "Privacy",
         "--epsilon --delta --total-epsilon --target-error --best-split --ledger",
-        "--total-delta --epsilon-select --delta-select --neighbours --minimum-cohort --calibration",
+        "--total-delta --spare --epsilon-select --delta-select --neighbours --minimum-cohort --calibration",
     ),
     OptionGroup(
         "Method",
         "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
-        "--plugin --threshold --min-threshold --candidates --sparsity --upper-limits --rescale --debias --release "
-        "--discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
+        "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --upper-limits --rescale "
+        "--debias --release --discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
     ),
     OptionGroup(
         "Masking",
@@ -52,7 +53,7 @@ GROUPS = (
     OptionGroup(
         "Output",
         "--out --no-truth --figure --csv --json --force --replace --per-window",
-        "--keep --head --trace --no-report --quiet --verbose",
+        "--moved --keep --head --trace --no-report --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),
 )

@@ -15,7 +15,9 @@ from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedhist.protocol.events import Event, Viewed
+    from fedhist.protocol.plan import Plan
     from fedhist.server.trace_file import Trace
+    from fedhist.simulations.report.exchanges import TraceLine
 
 _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "magenta", "view": "magenta"}
 _MARGIN = " " * 14
@@ -30,6 +32,8 @@ def trace() -> None:
     examples=(
         "fedhist run --trace --out traced",
         "fedhist trace show traced",
+        "# every message of many participants",
+        "fedhist trace show traced --every-message",
         "# what the third node did in the first round",
         "fedhist trace show traced --round select --participant 'node 3'",
     )
@@ -40,14 +44,17 @@ def trace() -> None:
     "--round", "round_", type=click.Choice(["discover", "select", "release"]), help="This round only."
 )
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
-def show(run: Path, round_: str | None, participant: str | None) -> None:
+@click.option(
+    "--every-message", is_flag=True, help="A line for each message and drop-out of many participants too."
+)
+def show(run: Path, round_: str | None, participant: str | None, every_message: bool) -> None:
     """Print the timeline of a run that was traced with --trace.
 
-    RUN is a result folder, or a trace file.
+    RUN is a result folder, or a trace file. Messages of more than 4 participants are said together: who answered, and
+    who dropped out why.
     """
-    from fedhist.protocol.events import Viewed
     from fedhist.server.trace_file import TRACE_FILE, read_trace
-    from fedhist.simulations.report.narration import in_words
+    from fedhist.simulations.report.exchanges import TraceLine
 
     read = read_trace(run / TRACE_FILE if run.is_dir() else run)
     wanted = None if participant is None else _participant(read, participant)
@@ -56,17 +63,39 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
         f"{run}: plan {plan.digest.hex()[:16]}, {plan.users:,} users, engine {read.engine}, "
         f"{'simulation' if read.simulated else 'nothing but what is released'}"
     )
-    shown = 0
-    for number, (at, event) in enumerate(read.lines, start=1):
-        if not _is_asked_for(event, round_, wanted):
+    asked_for = [
+        TraceLine(number, at, event)
+        for number, (at, event) in enumerate(read.lines, start=1)
+        if _is_asked_for(event, round_, wanted)
+    ]
+    lines = list(_said(asked_for, plan, together=not every_message and wanted is None))
+    for at, words, rows in lines:
+        when = f"{at.number:10,}.   " if at.at is None else f"{at.at:10.4f} s  "
+        echo_as_it_is(when + click.style(line(words), fg=_COLOURS.get(at.event.kind)))
+        for row in rows:
+            echo_as_it_is(_MARGIN + row)
+    fewer = "" if len(lines) == len(asked_for) else f" in {len(lines):,} lines; --every-message prints each"
+    click.echo(f"{len(asked_for):,} of {len(read.lines):,} events{fewer}")
+
+
+def _said(
+    lines: list[TraceLine], plan: Plan, *, together: bool
+) -> Iterator[tuple[TraceLine, str, list[str]]]:
+    """Each line to print: the line of the trace that gives its time and colour, its words, and the rows below it."""
+    from fedhist.protocol.events import Viewed
+    from fedhist.simulations.report.exchanges import FEW, Exchange, exchanges
+    from fedhist.simulations.report.narration import in_words
+
+    for part in exchanges(lines) if together else lines:
+        if isinstance(part, Exchange) and part.participants > FEW:
+            if part.asked is not None:
+                yield part.lines[0], part.asked_words(), []
+            drop_out = next((one for one in part.lines if one.event.kind == "drop-out"), part.lines[-1])
+            yield part.lines[-1]._replace(event=drop_out.event), part.answered_words(), []
             continue
-        shown += 1
-        when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
-        echo_as_it_is(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
-        if isinstance(event, Viewed):
-            for row in _view_lines(event):
-                echo_as_it_is(_MARGIN + row)
-    click.echo(f"{shown:,} of {len(read.lines):,} events")
+        for one in part.lines if isinstance(part, Exchange) else [part]:
+            view = one.event if isinstance(one.event, Viewed) else None
+            yield one, in_words(one.event, plan), [] if view is None else list(_view_lines(view))
 
 
 def _is_asked_for(event: Event, round_: str | None, participant: str | None) -> bool:
@@ -101,7 +130,7 @@ def _view_lines(view: Viewed) -> Iterator[str]:
     from fedhist.simulations.report.narration import VIEW_WORDS
 
     heads = (["the user has"] if view.data is not None else []) + [*VIEW_WORDS[view.masked][1:]]
-    yield " " * 24 + "".join(f"{head:>24}" for head in heads)
+    yield " " * 24 + "".join(f"{head:>28}" for head in heads)
     for place, name in enumerate(view.places):
         columns = (view.had, view.seen) if view.data is None else (view.data, view.had, view.seen)
-        yield f"{visible(name, 24):24}" + "".join(f"{number(column[place]):>24}" for column in columns)
+        yield f"{visible(name, 24):24}" + "".join(f"{number(column[place]):>28}" for column in columns)

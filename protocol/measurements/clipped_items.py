@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhist.display.plurals import counted
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, sum_by_item
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
 from fedhist.protocol.measurements.clipped_sum import noise_reach, shown_items
@@ -64,7 +65,7 @@ class ClippedItems(Measurement[ItemBounds]):
         return Words(
             asks="histograms, each count clipped to the C of its item",
             work="clips each item",
-            sends=f"{plan.closed.items:,} whole numbers",
+            sends=counted(plan.closed.items, "whole number"),
             detail="Each item is clipped by itself, to a threshold of its own; counts below it are exact.",
             clip="clip of each item",
             bound="Every user contributes at most C of an item. Each item has a C of its own; the largest is {C}.",

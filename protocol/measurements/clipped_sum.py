@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhist.display.plurals import counted
 from fedhist.protocol.clips.campaign_bound import sum_bounded
 from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.clips.rests import sum_with_rests
@@ -73,7 +74,7 @@ class ClippedSum(Measurement[Bound]):
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
             sends=f"a {noisy}whole number for each item found"
             if plan.is_discovered
-            else f"{released_values(plan):,} {noisy}whole numbers",
+            else counted(released_values(plan), f"{noisy}whole number"),
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
             + beside
             + bounded

@@ -1,8 +1,8 @@
 """Every field of a plan, declared once: its type, its default, its choices and what it means.
 
-A plan's docstring, its checks of types and choices, and the options of the command line are made from it; a test
-compares the run-config in pyproject.toml and the table in docs/api.md with it. Nothing heavy is imported here, so that
---help answers at once.
+A plan's docstring, its checks of types and choices, the options of the command line and a page of the documentation are
+made from it; a test compares the run-config in pyproject.toml with it. Nothing heavy is imported here, so that --help
+answers at once.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class PlanFields:
     )
     visits: int | None = _field(
         None,
-        "With --campaign: the number of windows that one user may fill. The noise of each window grows with its "
+        "In a campaign: the number of windows that one user may fill. The noise of each window grows with its "
         "square root; who comes more often counts less in later windows.",
         symbol="K",
     )

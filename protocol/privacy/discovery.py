@@ -108,6 +108,7 @@ def looks(values: Integers, variances: Sequence[Fraction], *, source: Source) ->
     return noisy[:0:-1]
 
 
+@functools.lru_cache(maxsize=1024)
 def epsilon_beside(multiplier: float, *, epsilon: float, delta: float) -> float:
     """The epsilon that a Gaussian mechanism of this multiplier leaves to a pure one, of (epsilon, delta); 0 for none.
 

@@ -61,7 +61,14 @@ def charged_together(
         return
     charges = [charge for plan in plans.values() for charge in planned_charges(plan)]
     budget = _checked(ledger, charges)
-    document = {"kind": "questions", "questions": {name: plan.to_json() for name, plan in plans.items()}}
+    document: dict[str, object] = {
+        "kind": "questions",
+        "questions": {name: plan.to_json() for name, plan in plans.items()},
+    }
+    windows = {plan.window for plan in plans.values()}
+    if len(windows) == 1 and None not in windows:
+        # With several windows, or none, the run counts for every one.
+        document |= {"window": windows.pop()}
     try:
         entry = budget.begin(
             digest_of_all(plans).hex(), document, Spending.of(charges), label=label, now=datetime.now(UTC)

@@ -8,7 +8,7 @@ from decimal import ROUND_DOWN, Context
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.concentrated import Spending, campaign_spending
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.window_limit import Room, rooms
 from fedhist.server.steps import planned_charges
@@ -52,4 +52,7 @@ def _fits(plan: Plan, epsilon: float, limits: Sequence[Room], trials: int) -> bo
     except InvalidPlan:
         return False
     cost = Spending.of(charges).times(trials)
+    # What fits of a campaign should fit to its end.
+    later = (campaign_spending(one).times(max(one.visits - releases, 0)) for one, releases in cost.campaigns)
+    cost = Spending.total([cost, *later])
     return all(room.admits(cost) for room in limits)

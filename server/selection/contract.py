@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
@@ -38,7 +40,7 @@ class Selection:
 
     `settled` is what earlier rounds made public, which the release needs too; `mechanism` is the one that was chosen
     with the threshold, if the plan left it open. `candidates` are in steps those that `scores` are of; None means the
-    plan's.
+    plan's. `base` and `chances` are the base measure and the probability of each, where one was drawn by its score.
 
     Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
     """
@@ -47,6 +49,8 @@ class Selection:
     item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
     candidates: Integers | None = field(default=None, repr=False, compare=False)
+    base: Floats | None = field(default=None, repr=False, compare=False)
+    chances: Floats | None = field(default=None, repr=False, compare=False)
     settled: Settled = NOTHING_SETTLED
     mechanism: str | None = None
 
@@ -80,7 +84,15 @@ class WeightedChoice:
 
     def selection(self, index: int) -> Selection:
         """What it means that this candidate is chosen."""
-        return Selection(self.plan.at_steps(int(self.plan.candidate_steps[index])), scores=self.scores)
+        threshold = self.plan.at_steps(int(self.plan.candidate_steps[index]))
+        return Selection(threshold, scores=self.scores, base=self.base(), chances=self.probabilities())
+
+    def base(self) -> Floats:
+        """The base measure of each candidate, relative to the largest: its weight before any data. Public."""
+        if self.log_base_measure is None:
+            return np.ones(len(self.scores))
+        measure: Floats = np.exp(self.log_base_measure - self.log_base_measure.max())
+        return measure
 
     def probabilities(self) -> Floats:
         """The chance of each candidate. Not private: for public data only."""

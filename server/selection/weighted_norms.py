@@ -43,14 +43,19 @@ class NormChoice(WeightedChoice):
     def selection(self, index: int) -> Selection:
         """The mechanism and its bound."""
         pairs = norm_pairs(self.plan)
-        place = index % len(pairs.l2)
-        mechanism, steps, scores = (
-            ("gaussian", pairs.l2, self.scores[: len(pairs.l2)])
-            if index == place
-            else ("laplace", pairs.l1, self.scores[len(pairs.l2) :])
+        both = len(pairs.l2)
+        mechanism, steps, own = (
+            ("gaussian", pairs.l2, slice(both)) if index < both else ("laplace", pairs.l1, slice(both, None))
         )
-        threshold = self.plan.ways[mechanism].at_steps(int(steps[place]))
-        return Selection(threshold, scores=scores, candidates=steps, mechanism=mechanism)
+        threshold = self.plan.ways[mechanism].at_steps(int(steps[index % both]))
+        return Selection(
+            threshold,
+            scores=self.scores[own],
+            candidates=steps,
+            base=self.base()[own],
+            chances=self.probabilities()[own],
+            mechanism=mechanism,
+        )
 
 
 class WeightedNorms(ScoringSelector):

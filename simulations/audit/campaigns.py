@@ -123,7 +123,7 @@ def _one_campaign(
         charges += ledger.entries
         without, there = (release.histogram - np.ldexp(one, -plan.grid_bits) for one in sent)
         evidence += float((without**2 - there**2).sum() / (2 * release.standard_error**2))
-        # Whoever provokes the next window has seen this one.
+        # The next window is chosen in view of this one.
         plan, cell = plans[int(release.histogram[1] > 0)], int(release.histogram[0] > 0)
     return evidence, charges
 

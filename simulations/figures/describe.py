@@ -6,11 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fedhist.protocol.histograms import Integers
 from fedhist.simulations.datasets.description import Description
 from fedhist.simulations.figures.painting import write_figure_file
 from fedhist.simulations.report.charts import Bar, BarChart, Line, LineChart
 
 _MAX_POINTS = 400
+
+
+def ranks_shown(count: int) -> Integers:
+    """Ranks from 1 to the count for a logarithmic axis: all of the head, and ever fewer of the tail.
+
+    A million points would be a large file, and neighbours fall on the same point.
+    """
+    return np.unique(np.geomspace(1, count, _MAX_POINTS).astype(np.int64))
 
 
 def draw_description(found: Description, path: Path, *, force: bool) -> None:
@@ -27,8 +36,7 @@ def draw_description(found: Description, path: Path, *, force: bool) -> None:
         )
     used = found.item_totals[: found.items_used]
     if len(used):
-        # Every rank of the head, and ever fewer of the tail, where neighbours fall on the same point.
-        ranks = np.unique(np.geomspace(1, len(used), _MAX_POINTS).astype(np.int64))
+        ranks = ranks_shown(len(used))
         line = Line("count", "s0", ranks.tolist(), used[ranks - 1].tolist())
         title, along, count = "Items by their count", "rank of an item", "count over all users"
         charts.append(LineChart("ranks", title, along, count, truth=False, lines=(line,), log_y=True))

@@ -5,9 +5,7 @@ The one module that draws with matplotlib. Nothing here touches pyplot, so nothi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,9 +16,20 @@ from fedhist.display.visible_text import visible
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
 from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
-from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Look, Mark, Point, Stroke, Words
+from fedhist.simulations.report.marks import (
+    COLOURS,
+    LOOKS,
+    Box,
+    Dot,
+    Drawing,
+    Look,
+    Mark,
+    Point,
+    Stroke,
+    Words,
+    text_width,
+)
 from fedhist.simulations.report.methods import Row
-from fedhist.simulations.report.page import style_sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +48,7 @@ RC: Any = {
 Placed = tuple[Drawing, Point]
 _UNITS_AN_INCH = 96
 _POINTS_A_UNIT = 72 / _UNITS_AN_INCH
-_TITLE_LETTERS = 58
-_LETTER_WIDTH = 6.5
+_TITLE_LETTERS = 50
 _TITLE_ROW, _LEGEND_ROW = 16, 18
 _GAP = 12
 _COLUMNS = 3
@@ -128,7 +136,7 @@ def _panel(chart: AnyChart, left: float, top: float) -> tuple[list[Placed], floa
     x, y = left, top + len(titles) * _TITLE_ROW + 4
     samples = legend(chart)
     for name, sample in samples:
-        width = SWATCH_WIDTH + 2 * _GAP + _LETTER_WIDTH * len(name)
+        width = SWATCH_WIDTH + 2 * _GAP + text_width(name, LOOKS["label"].size)
         if x > left and x + width > left + WIDTH:
             x, y = left, y + _LEGEND_ROW
         words = Words("label", SWATCH_WIDTH + 6, 11, name)
@@ -177,16 +185,15 @@ def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
             axes.add_artist(Circle((x, y), radius, **style))
         case Words(_, x, y, text, anchor):
             place = {"start": "left", "middle": "center", "end": "right"}[anchor]
-            size, colour = look.size * _POINTS_A_UNIT, _light_colours()[look.fill]
-            how: dict[str, Any] = {"ha": place, "fontsize": size, "color": colour, "parse_math": False}
+            how: dict[str, Any] = {"ha": place, "fontsize": look.size * _POINTS_A_UNIT, "parse_math": False}
+            how |= {"color": _colour(look.fill)}
             axes.text(x, y, visible(text), transform=transform, **how)
 
 
 def _patch_style(look: Look) -> dict[str, Any]:
-    colours = _light_colours()
     return {
-        "facecolor": colours[look.fill] if look.fill else "none",
-        "edgecolor": colours[look.stroke] if look.stroke else "none",
+        "facecolor": _colour(look.fill),
+        "edgecolor": _colour(look.stroke),
         "linewidth": look.width * _POINTS_A_UNIT,
         # matplotlib multiplies dashes by the width of the line.
         "linestyle": (0, [dash / look.width for dash in look.dashes]) if look.dashes else "-",
@@ -194,7 +201,6 @@ def _patch_style(look: Look) -> dict[str, Any]:
     }
 
 
-@cache
-def _light_colours() -> dict[str, str]:
-    """The colours of a page on light paper, by name."""
-    return dict(re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6})", style_sheet()))
+def _colour(name: str) -> str:
+    """On light paper; none for no name."""
+    return COLOURS[name][0] if name else "none"

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
+from fedhist.simulations.figures.describe import ranks_shown
 from fedhist.simulations.figures.painting import save_figure
+from fedhist.simulations.report.chart_file import CHARTS_SUFFIX, write_charts
 from fedhist.simulations.report.charts import AnyChart, Bar, BarChart, Line, LineChart
 from fedhist.simulations.report.marks import SERIES
+from fedhist.simulations.report.methods import Row
 
-Row = Mapping[str, Any]
 Files = tuple[Path, Path]
-_MAX_POINTS = 500
 _MANY_ITEMS = 200
 
 
 def draw_numbers(rows: Sequence[Row], stem: Path) -> Files:
     """Our numbers with the printed ones marked, a chart for each column of the table."""
     shown = [row for row in rows if row["ours"] is not None]
-    return save_figure([_numbers(column, these) for (column,), these in _grouped(shown, "column")], stem)
+    return _save([_numbers(column, these) for (column,), these in _grouped(shown, "column")], stem)
 
 
 def _numbers(column: str, rows: Sequence[Row]) -> BarChart:
@@ -43,6 +44,7 @@ def _numbers(column: str, rows: Sequence[Row]) -> BarChart:
             for row in rows
         ),
         value_name="ours, by reading",
+        interval_name="95 % of three runs",
         mark_name="printed in the paper",
         log_x=True,
     )
@@ -59,7 +61,7 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> Files:
             _chart(data, "threshold C", "relative l1 error", error, bound, log_x=False),
             _chart(f"{data}: ratio", "threshold C", ratio.name, ratio, log_x=False, log_y=False),
         ]
-    return save_figure(charts, stem, columns=2)
+    return _save(charts, stem, columns=2)
 
 
 def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
@@ -71,7 +73,7 @@ def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
             for number, ((method,), these) in enumerate(_grouped(of_set, "method"))
         ]
         charts.append(_chart(data, "items d", "relative loss", *lines))
-    return save_figure(charts, stem, columns=2)
+    return _save(charts, stem, columns=2)
 
 
 def draw_sparsity(
@@ -80,8 +82,7 @@ def draw_sparsity(
     """Distinct items by rank, then bars for each set and number of items."""
     lines = []
     for number, (name, distinct) in enumerate(curves.items()):
-        # Evenly spaced ranks on the logarithmic axis: a million points would be a large file.
-        ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
+        ranks = ranks_shown(len(distinct))
         counts = np.maximum(distinct[ranks - 1], 0.8)
         lines.append(Line(name, f"s{number % SERIES}", ranks.tolist(), counts.tolist()))
     most = [1, max(len(distinct) for distinct in curves.values())]
@@ -93,7 +94,7 @@ def draw_sparsity(
         bars = tuple(Bar(row["method"], row["loss"], row["low"], row["high"]) for row in these)
         title = f"{data}, d = {size:,}"
         charts.append(BarChart(title, title, "relative loss", "method", truth=False, bars=bars))
-    return save_figure(charts, stem, heading=[f"{name}: {text}" for name, text in meanings.items()])
+    return _save(charts, stem, heading=[f"{name}: {text}" for name, text in meanings.items()])
 
 
 def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
@@ -105,13 +106,13 @@ def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
         title = f"{data} count a user, {bound} C"
         along = "alpha: the larger, the more alike users are"
         charts.append(_chart(title, along, "relative error of the count", clipped, debiased))
-    return save_figure(charts, stem, columns=2)
+    return _save(charts, stem, columns=2)
 
 
 def draw_beyond(rows: Sequence[Row], stem: Path) -> Files:
     """Our methods against the best of the paper's on every set: ratios of losses, those where we lose included."""
     groups = _grouped(rows, "domain", "method")
-    return save_figure([_ratios(domain, method, these) for (domain, method), these in groups], stem)
+    return _save([_ratios(domain, method, these) for (domain, method), these in groups], stem)
 
 
 def _ratios(domain: str, method: str, rows: Sequence[Row]) -> BarChart:
@@ -134,9 +135,16 @@ def _ratios(domain: str, method: str, rows: Sequence[Row]) -> BarChart:
         truth=False,
         bars=tuple(bars),
         value_name="ratio",
+        interval_name="95 % interval of the difference",
         mark_name="equal",
         log_x=True,
     )
+
+
+def _save(charts: Sequence[AnyChart], stem: Path, *, columns: int = 3, heading: Sequence[str] = ()) -> Files:
+    """The figure, and beside it its charts for the folder's page."""
+    write_charts(charts, heading, stem.with_name(f"{stem.name}{CHARTS_SUFFIX}"))
+    return save_figure(charts, stem, columns=columns, heading=heading)
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[tuple[tuple[Any, ...], list[Row]]]:

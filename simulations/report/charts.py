@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.rounds import Round
 from fedhist.server.words import lost_words, release_words, sender
 from fedhist.simulations.report.run_data import RunData
 
@@ -65,7 +66,8 @@ class LineChart(Chart):
     """Lines over one axis, with single points, vertical rules, and short ticks at `ticks`.
 
     With `side_by_side`, marks of different lines at the same x stand beside each other, and intervals are drawn whole
-    where they are not far wider than the values.
+    where they are not far wider than the values. A logarithmic y axis begins at `low_y`, if that is given;
+    a linear one ends at about three times the median, but with `whole_y` above all values.
     """
 
     lines: tuple[Line, ...]
@@ -74,6 +76,8 @@ class LineChart(Chart):
     ticks: tuple[float, ...] = ()
     log_x: bool = True
     log_y: bool = False
+    low_y: float | None = None
+    whole_y: bool = False
     side_by_side: bool = False
 
 
@@ -118,7 +122,7 @@ class BarChart(Chart):
     bars: tuple[Bar, ...]
     value_name: str = "value"
     mark_name: str = ""
-    interval_name: str = "95 % of the noise"
+    interval_name: str = "95 % interval"
     unit: str = ""
     log_x: bool = False
     dots: bool = False
@@ -160,26 +164,29 @@ def _released(run: RunData) -> BarChart | None:
         return None
     true = dict((run.simulation or {}).get("true", []))
     rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
+    name, counts = run.counts
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
-            value=float(run.estimates[row]),
+            value=float(counts[row]),
             low=float(run.lows[row]),
             high=float(run.highs[row]),
             mark=None if row not in true else float(true[row]),
         )
         for row in rows
     )
+    several = f"all {len(rows)} released items" if len(rows) > 1 else "the one released item"
     few = len(run.values) <= ITEMS_SHOWN
-    what = "all items" if few else f"the {len(rows)} largest of {len(run.values):,} items"
+    what = several if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
-        title=f"Estimates: {what}, with 95 % intervals of the noise",
+        title=f"{name.capitalize()}s of {what}" if len(rows) > 1 else f"{name.capitalize()} of {what}",
         x_label="count",
         y_label="item",
         truth=bool(true),
         bars=bars,
-        value_name="estimate",
+        value_name=name,
+        interval_name="95 % interval of the noise",
         mark_name="true count" if true else "",
     )
 
@@ -214,19 +221,66 @@ def _scores(run: RunData) -> LineChart | None:
     if seen is None or seen["scores"] is None:
         return None
     xs, scores = seen["candidates"], np.array(seen["scores"])
-    span = float(scores.max() - scores.min()) or 1.0
-    scaled = ((scores - scores.min()) / span).tolist()
-    chosen = _place(xs, seen["chosen"])
+    chosen, rule = _place(xs, seen["chosen"]), (Rule("chosen", float(seen["chosen"])),)
+    if seen.get("chances") is None:
+        # A method from outside that scores candidates in a way of its own, or a folder of an older version.
+        span = float(scores.max() - scores.min()) or 1.0
+        scaled = ((scores - scores.min()) / span).tolist()
+        return LineChart(
+            name="scores",
+            title=f"Scores of the {len(xs)} candidates as {run.plan.selector} saw them",
+            x_label="threshold C (counts)",
+            y_label="score, worst 0 to best 1",
+            truth=True,
+            lines=(Line("score", "s0", xs, scaled),),
+            points=(Line("chosen", "chosen", [xs[chosen]], [scaled[chosen]]),),
+            rules=rule,
+            ticks=tuple(xs),
+        )
+    base, chances = np.array(seen["base"]), np.array(seen["chances"])
+    level = bool((base == base[0]).all())
+    lines = [
+        Line("probability" if level else "both: probability", "s0", xs, (chances / chances.max()).tolist())
+    ]
+    if not level:
+        # Proportional to exp(epsilon' u / (2 sensitivity)), u being the score.
+        weights = chances / base
+        lines.insert(0, Line("by its score", "s2", xs, (weights / weights.max()).tolist()))
+        lines.insert(1, Line("by the base measure", "s1", xs, base.tolist()))
     return LineChart(
         name="scores",
-        title=f"Scores of the {len(xs)} candidates as {run.plan.selector} saw them",
+        title="Why this threshold: what makes a candidate probable",
         x_label="threshold C (counts)",
-        y_label="score, worst 0 to best 1",
+        y_label="relative to the most probable, log scale"
+        if level
+        else "each relative to its largest, log scale",
         truth=True,
-        lines=(Line("score", "s0", xs, scaled),),
-        points=(Line("chosen", "chosen", [xs[chosen]], [scaled[chosen]]),),
+        lines=tuple(lines),
+        points=(Line("chosen", "chosen", [xs[chosen]], [float(chances[chosen] / chances.max())]),),
+        rules=rule,
+        ticks=tuple(xs),
+        log_y=True,
+        low_y=1e-4 if level else max(float(base.min()) / 10, 1e-12),
+    )
+
+
+def _chances(run: RunData) -> LineChart | None:
+    seen = (run.simulation or {}).get("scores")
+    if seen is None or seen.get("chances") is None:
+        return None
+    xs, chances = seen["candidates"], seen["chances"]
+    chosen = _place(xs, seen["chosen"])
+    return LineChart(
+        name="chances",
+        title=f"How probable each of the {len(xs)} candidates was",
+        x_label="threshold C (counts)",
+        y_label="probability",
+        truth=True,
+        lines=(Line("probability", "s0", xs, chances),),
+        points=(Line("chosen", "chosen", [xs[chosen]], [chances[chosen]]),),
         rules=(Rule("chosen", float(seen["chosen"])),),
         ticks=tuple(xs),
+        whole_y=True,
     )
 
 
@@ -235,15 +289,17 @@ def _users(run: RunData) -> BinChart | None:
     if sizes is None:
         return None
     norm = "total (l1 norm)" if run.simulation and run.simulation["norm"] == "l1" else "l2 norm"
+    # Where each item has a threshold of its own, none of them says which users are clipped.
+    one = not run.found_nothing and run.plan.thresholds == 1
     return BinChart(
         name="users",
-        title="Users by size: those right of the threshold are clipped",
+        title="Users by size: those right of the threshold are clipped" if one else "Users by size",
         x_label=f"a user's {norm}, in counts",
         y_label="users",
         truth=True,
         edges=tuple(sizes["edges"]),
         counts=tuple(sizes["users"]),
-        rules=(Rule("threshold", run.threshold),),
+        rules=(Rule("threshold", run.threshold),) if one else (),
     )
 
 
@@ -251,17 +307,21 @@ def _budget(run: RunData) -> StackChart | None:
     ledger = [entry for entry in run.document["ledger"] if entry["epsilon"] is not None]
     if not ledger:
         return None
+    charged = {entry["round"] for entry in run.document["ledger"]}
     parts: dict[tuple[str, str], float] = {}
     for entry in ledger:
-        key = (str(entry["round"]), str(entry["name"]))
+        # What finds items pays for their counts, too, unless these are charged for.
+        both = entry["round"] == Round.DISCOVER and not run.found_nothing and Round.RELEASE not in charged
+        key = (f"{entry['round']} and release" if both else str(entry["round"]), str(entry["name"]))
         parts[key] = parts.get(key, 0.0) + float(entry["epsilon"])
-    rules = [Rule("basic total", sum(parts.values()))]
+    rules, title = [], "What the private rounds spent; the whole run is not private"
     tight = run.document.get("tight", {}).get("epsilon")
     if tight is not None:
-        rules.append(Rule("tight total", float(tight)))
+        title = "Privacy budget: what each round spent"
+        rules = [Rule("basic total", sum(parts.values())), Rule("tight total", float(tight))]
     return StackChart(
         name="budget",
-        title="Privacy budget: what each round spent",
+        title=title,
         x_label="epsilon",
         y_label="",
         truth=False,
@@ -304,6 +364,7 @@ _BUILDERS: dict[str, Callable[[RunData], AnyChart | None]] = {
     "released": _released,
     "curve": _curve,
     "scores": _scores,
+    "chances": _chances,
     "users": _users,
     "budget": _budget,
     "bytes": _bytes,

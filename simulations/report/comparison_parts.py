@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedhist.display.plurals import counted
 from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.report.charts import BarChart, LineChart, number
-from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.methods import (
     AXES,
     BUDGETS,
@@ -20,7 +21,7 @@ from fedhist.simulations.report.methods import (
     method_names,
     varied_numbers,
 )
-from fedhist.simulations.report.pieces import Tile, figure, section, table, tiles
+from fedhist.simulations.report.pieces import Card, cards, figure, section, table
 
 _NUMBERS = (
     *AXES, "users", "trials", "group", "gap_mean", "upper_limits", "loss_mean", "loss_low", "loss_high",
@@ -28,6 +29,7 @@ _NUMBERS = (
     "epsilon_tight",
 )  # fmt: skip
 _ROWS_SHOWN = 200
+_NAMED = 3
 
 
 def comparison_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
@@ -53,40 +55,86 @@ def _number(value: str) -> float:
     return found
 
 
+def comparison_headline(rows: Sequence[Row]) -> str:
+    """The comparison in one sentence."""
+    answers = answers_of(rows)
+    methods = counted(len({row["method"] for row in rows}), "method")
+    if not answers:
+        return f"{methods} compared, none of them private with a loss to rank it by."
+    if len(answers) == 1:
+        (answer,) = answers
+        best = answer.best
+        loss = number(best[f"{measure_of(best)}_mean"])
+        said = f"{best['method']} is the best private method on {answer.where}, with a {_measure(best)} of {loss}"
+        if answer.unclear:
+            return f"{said}; a single trial proves nothing."
+        return f"{said}; not different from it: {answer.same_words}." if answer.same else f"{said}."
+    said = f"{methods} compared in {counted(len(answers), 'setting')} of users and budget"
+    wins = Counter(str(row["method"]) for answer in answers for row in (answer.best, *answer.same))
+    most = max(wins.values())
+    winners = [method for method, count in wins.items() if count == most]
+    names = " and ".join(filter(None, [", ".join(winners[:-1]), winners[-1]]))
+    who = f"{names} {'is' if len(winners) == 1 else 'are each'}"
+    if len(winners) > _NAMED:
+        who = f"{len(winners)} methods are each"
+    return f"{said}: {who} the best, or not different from it, in {most} of them."
+
+
 def comparison_parts(
     rows: Sequence[Row], charts: Sequence[LineChart | BarChart], all_charts: int
 ) -> list[str]:
-    """The page from its numbers at the top to its table, as HTML."""
+    """The page from its first screen to its table, as HTML."""
     answers = answers_of(rows)
     drawn = "".join(map(figure, charts))
-    lead = "Lower is better, and 0 is the exact histogram. A method that is not private reads the exact data."
+    lead = "Lower is better. A method that is not private reads the exact data."
     if all_charts > len(charts):
         lead += f" Shown are the first {len(charts)} of {all_charts} charts."
     return [
-        tiles(_tiles(rows, answers)),
+        cards(_cards(rows, answers)),
         _best(answers),
         section("losses", "Losses", f'<div class="grid">{drawn}</div>', lead=lead) if charts else "",
         _measured(rows),
     ]
 
 
-def _tiles(rows: Sequence[Row], answers: Sequence[Answer]) -> list[Tile]:
-    sets = list(dict.fromkeys(row["data"] for row in rows))
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    trials = {row.get("trials") for row in rows} - {None}
-    shown = [
-        Tile(
-            "data sets", f"{len(sets):,}", ", ".join(map(str, sets[:4])) + (" ..." if len(sets) > 4 else "")
-        ),
-        Tile("methods", f"{len(methods):,}", f"{len(rows):,} combinations with data and settings"),
+def _cards(rows: Sequence[Row], answers: Sequence[Answer]) -> list[Card]:
+    sets = list(dict.fromkeys(str(row["data"]) for row in rows))
+    methods = {row["method"] for row in rows}
+    named = ", ".join(sets[:4]) + (" ..." if len(sets) > 4 else "")
+    several = [
+        f"On {counted(len(sets), 'data set')}: {named}.",
+        f"{counted(len(rows), 'combination')} with settings.",
     ]
-    if len(trials) == 1:
-        shown.append(Tile("trials", f"{trials.pop():,.0f}", "of each combination"))
-    if len(answers) == 1:
-        (answer,) = answers
-        note = f"{_measure(answer.best)} {number(answer.best[f'{measure_of(answer.best)}_mean'])}"
-        shown.append(Tile("best private method", str(answer.best["method"]), note, truth=True))
-    return shown
+    return [
+        Card("What was compared", counted(len(methods), "method"), several),
+        Card("How good they are", *_goodness(answers)),
+        Card("How far to trust it", *_certainty(rows, answers)),
+    ]
+
+
+def _goodness(answers: Sequence[Answer]) -> tuple[str, list[str]]:
+    losses = [float(answer.best[f"{measure_of(answer.best)}_mean"]) for answer in answers]
+    if not losses:
+        return "no loss", ["No private method has a loss."]
+    low, high = number(min(losses)), number(max(losses))
+    best = low if low == high else f"{low} to {high}"
+    values = "estimates" if measure_of(answers[0].best) == "estimate_loss" else "released values"
+    return best, [
+        f"Relative loss of the best private method: the absolute errors of all {values} over the true total. 0 is the "
+        "exact histogram, and a histogram of zeros loses 1."
+    ]
+
+
+def _certainty(rows: Sequence[Row], answers: Sequence[Answer]) -> tuple[str, list[str]]:
+    trials = sorted({int(row["trials"]) for row in rows if row.get("trials") is not None})
+    value = (
+        f"{trials[0]:,} to {trials[-1]:,} trials" if len(trials) > 1 else counted(sum(trials) or 1, "trial")
+    )
+    said = ["A single trial tells nothing apart: use more --trials."]
+    if not any(answer.unclear for answer in answers):
+        said = ["Methods share users and noise in each trial, and are compared trial by trial."]
+    uneven = cost_words(answers)
+    return value, [*said, *([f"{uneven[:1].upper()}{uneven[1:]}."] if uneven else [])]
 
 
 def _measure(row: Row) -> str:
@@ -112,9 +160,7 @@ def _best(answers: Sequence[Answer]) -> str:
         "Among private methods with the same users and budget. Trials share users and noise, so methods are compared "
         "trial by trial, and a method is different if the 95 % interval of its mean gap to the best lies above 0."
     )
-    uneven = cost_words(answers)
-    said = f"<p>{text(uneven[:1].upper() + uneven[1:])}.</p>" if uneven else ""
-    content = f'<div class="panel">{table(headings, rows, numeric=len(headings) - 2)}{said}</div>'
+    content = f'<div class="panel">{table(headings, rows, numeric=len(headings) - 2)}</div>'
     return section("best", "The best method", content, lead=lead)
 
 
@@ -134,7 +180,11 @@ def _measured(rows: Sequence[Row]) -> str:
         ]
         for row in ordered[:_ROWS_SHOWN]
     ]  # fmt: skip
-    more = f"<p>{len(rows) - _ROWS_SHOWN:,} more rows are in the file.</p>" if len(rows) > _ROWS_SHOWN else ""
+    more = (
+        f"<p>{counted(len(rows) - _ROWS_SHOWN, 'more row')} in the file.</p>"
+        if len(rows) > _ROWS_SHOWN
+        else ""
+    )
     lead = (
         "Loss is the l1 error of the released values over the true total, estimate loss that of the estimates. The "
         "threshold, the number of items and the losses are means over trials. A row without epsilon is not private."

@@ -6,21 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedhist.display.plurals import counted
+from fedhist.display.visible_text import visible
 from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.measurements.contract import Words
+from fedhist.protocol.measurements.contract import Words as RoundWords
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
 from fedhist.server.words import charged_ahead, discovery_words, release_words, round_words
 from fedhist.simulations.report.charts import NOT_PRIVATE, number
+from fedhist.simulations.report.drawing import WIDTH
 from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.marks import Box, Mark, Stroke, Words
 from fedhist.simulations.report.narration import STAGES
 from fedhist.simulations.report.run_data import RunData
+from fedhist.simulations.report.svg import element
 
 DEVICES, SERVER = "devices", "server"
-_WIDTH, _ROW, _TOP = 480, 46, 40
-_LANE = {DEVICES: 84, SERVER: 396}
-_BOX = 158
+_ROW, _TOP = 46, 40
+_BOX = 150
+_LANE = {DEVICES: _BOX / 2 + 1, SERVER: WIDTH - _BOX / 2 - 1}
 
 
 @dataclass(frozen=True)
@@ -48,15 +53,15 @@ def draw_steps(steps: list[Step]) -> str:
     height = _TOP + _ROW * len(steps) + 14
     parts = []
     for lane, x in _LANE.items():
-        parts.append(
-            f'<text class="lane" x="{x}" y="18">{lane}</text>'
-            f'<path class="lifeline" d="M{x} 26V{height - 6}"/>'
-        )
+        line = Stroke("lifeline", (((x, 26), (x, height - 6)),))
+        parts += [element(Words("lane", x, 18, lane, "middle")), element(line)]
     for place, step in enumerate(steps):
-        parts.append(f'<g class="step" data-step="{place}">{_draw_step(step, _TOP + place * _ROW)}</g>')
+        drawn = "".join(map(element, _draw_step(step, _TOP + place * _ROW)))
+        parts.append(f'<g class="step" data-step="{place}">{drawn}</g>')
     return (
-        f'<svg class="sequence" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-label="Sequence of {len(steps)} steps between devices and server">{"".join(parts)}</svg>'
+        f'<svg class="sequence" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="Sequence of {len(steps)} steps between devices and server, in words beside it">'
+        f"{''.join(parts)}</svg>"
     )
 
 
@@ -85,9 +90,12 @@ def run_steps(run: RunData) -> Iterator[Step]:
         SERVER,
         SERVER,
         f"plan {document.get('plan_digest', '')[:8]}",
-        "The plan is fixed and public: items, range of C, budgets, neighbours. Its hash is in every message.",
+        "The plan is fixed and public. Its hash is in every message.",
     )
     ahead, words = charged_ahead(plan), round_words(plan)
+    if not run.found_nothing:
+        # The threshold is chosen then, and with it the mechanism where the plan leaves that open.
+        words[Round.RELEASE] = round_words(run.way)[Round.RELEASE]
     if Round.DISCOVER in words:
         yield from _round_steps(run, Round.DISCOVER, words[Round.DISCOVER], ahead=Round.DISCOVER in ahead)
         found, charge = discovery_words(plan), _charge_words(document, Round.DISCOVER)
@@ -103,41 +111,70 @@ def run_steps(run: RunData) -> Iterator[Step]:
             SERVER,
             f"C = {number(run.threshold)}",
             f"{'' if Round.SELECT in ahead else _charge_words(document, Round.SELECT)}"
-            f"{plan.selector} chooses {'the largest threshold' if plan.thresholds > 1 else 'the threshold'}, "
-            f"{number(run.threshold)}.{_range_words(plan)}",
+            f"{_chosen_words(run)}.{_range_words(plan)}",
             Round.SELECT,
         )
     yield from _round_steps(run, Round.RELEASE, words[Round.RELEASE], ahead=Round.RELEASE in ahead)
-    rule = release_words(plan)
+    rule = release_words(run.way)
     yield Step(
         SERVER,
         SERVER,
         rule.work,
-        f"{'' if Round.RELEASE in ahead else _charge_words(document, Round.RELEASE)}{rule.detail} "
-        f"Its standard error is {number(document['standard_error'])} counts.",
+        f"{'' if Round.RELEASE in ahead else _charge_words(document, Round.RELEASE)}{rule.detail} {_noise_words(run)}",
         Round.RELEASE,
     )
     yield Step(
         SERVER,
         SERVER,
         "released",
-        f"{document.get('released_items', len(run.values)):,.0f} values, the threshold and the ledger leave the "
-        "server. Nothing else does.",
+        f"{_leaving(run)} leave the server, with the numbers of participants and users that answered.",
     )
+
+
+def _chosen_words(run: RunData) -> str:
+    """What the choice settles."""
+    plan, chosen = run.plan, number(run.threshold)
+    if plan.thresholds > 1:
+        return f"{plan.selector} chooses a threshold for each of {plan.thresholds:,} items; the largest is {chosen}"
+    both = f", together with {run.way.mechanism} noise" if plan.releasing.chooses_mechanism else ""
+    return f"{plan.selector} chooses the threshold, {chosen}{both}"
+
+
+def _noise_words(run: RunData) -> str:
+    """How large the noise is; that of items with thresholds of their own differs."""
+    if run.has_own_noise:
+        low, high = number(float(run.errors.min())), number(float(run.errors.max()))
+        return f"Its standard error is {low} to {high} counts, by item."
+    return f"Its standard error is {number(run.document['standard_error'])} counts."
+
+
+def _leaving(run: RunData) -> str:
+    """What is released, as a list."""
+    parts = [
+        counted(len(run.values), "value"),
+        "the thresholds" if run.plan.thresholds > 1 else "the threshold",
+    ]
+    if run.plan.upper_limits is not None:
+        parts.append("what clipping took by item")
+    if run.plan.rescale is not None:
+        parts.append("what it took in all")
+    return f"{', '.join(parts)} and the ledger"
 
 
 def _range_words(plan: Plan) -> str:
     """The public range, which of a run that chooses its mechanism is another for each."""
     return (
-        "" if plan.chooses_mechanism else f" The range was {plan.min_threshold:g} to {plan.max_threshold:g}."
+        ""
+        if plan.chooses_mechanism
+        else f" The range was {plan.min_threshold:,g} to {plan.max_threshold:,g}."
     )
 
 
-def _round_steps(run: RunData, round_: Round, words: Words, *, ahead: bool) -> Iterator[Step]:
+def _round_steps(run: RunData, round_: Round, words: RoundWords, *, ahead: bool) -> Iterator[Step]:
     """Ask, work on the devices, answer; a masked round goes on by stages. Answers with noise are charged first."""
     report = run.document.get("rounds", {}).get(round_, {})
     asked = report.get("nodes")
-    whom = "every participant" if asked is None else f"{asked:,} participants"
+    whom = "every participant" if asked is None else counted(asked, "participant")
     if ahead:
         yield Step(SERVER, SERVER, "charges the ledger", _charge_words(run.document, round_).strip(), round_)
     question = _QUESTIONS[round_]
@@ -172,7 +209,7 @@ def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[S
         shown = f"masked: {title}" if name == MaskingStage.MASKING else name
         silent = stage["asked"] - stage["answered"] if stage else 0
         yield Step(DEVICES, SERVER, shown, words, round_, f"{silent:,} fell silent" if silent else "")
-    included = "" if "answered" not in report else f" {report['answered']:,} participants are in it."
+    included = "" if "answered" not in report else f" {_are(report['answered'])} in it."
     yield Step(
         SERVER,
         SERVER,
@@ -189,11 +226,23 @@ def _cohort_words(run: RunData, report: dict[str, Any]) -> str:
     if asked is None:
         return took
     users = report.get("users", run.plan.users)
-    return f" {report.get('answered', asked):,} of {asked:,} participants answer for {users:,} users.{took}"
+    whom = counted(asked, "participant")
+    verb = "answers" if asked == 1 else "answer"
+    return f" {report.get('answered', asked):,} of {whom} {verb} for {counted(users, 'user')}.{took}"
+
+
+def _are(participants: int) -> str:
+    return f"{counted(participants, 'participant')} {'is' if participants == 1 else 'are'}"
 
 
 def _charge_words(document: dict[str, Any], round_: str) -> str:
     entries = [entry for entry in document["ledger"] if entry["round"] == round_]
+    if (
+        not entries
+        and round_ == Round.RELEASE
+        and any(one["round"] == Round.DISCOVER for one in document["ledger"])
+    ):
+        return "Nothing more is charged: what finding the items cost pays for their counts, too. "
     if not entries:
         return "Nothing is charged. "
     if any(entry["epsilon"] is None for entry in entries):
@@ -210,26 +259,22 @@ def _dropped_words(report: dict[str, Any]) -> str:
     return f"{sum(faults.values()):,} left out: {why}"
 
 
-def _draw_step(step: Step, top: int) -> str:
-    look = f"round-{step.round}" if step.round else "round-none"
+def _draw_step(step: Step, top: int) -> Iterator[Mark]:
+    look = step.round or "none"
     if step.start == step.end:
         x = _LANE[step.start]
-        return (
-            f'<rect class="work {look}" x="{x - _BOX / 2:.0f}" y="{top}" width="{_BOX}" height="28" rx="6"/>'
-            f'<text class="work-name" x="{x}" y="{top + 18}">{text(step.title, 26)}</text>'
-        )
+        yield Box(f"work {look}", x - _BOX / 2, top, _BOX, 28)
+        yield Words("step-name", x, top + 18, visible(step.title, 26), "middle")
+        return
     start, end = _LANE[step.start], _LANE[step.end]
     sign = 1 if end > start else -1
     y = top + 22
-    drawn = (
-        f'<path class="arrow {look}" d="M{start + 4 * sign} {y}H{end - 9 * sign}"/>'
-        f'<path class="head {look}" d="M{end - 3 * sign} {y}l{-9 * sign} -5v10z"/>'
-        f'<text class="arrow-name" x="{(start + end) // 2}" y="{y - 7}">{text(step.title, 40)}</text>'
-    )
+    tip, back = end - 3 * sign, end - 12 * sign
+    yield Stroke(f"arrow {look}", (((start + 4 * sign, y), (end - 9 * sign, y)),))
+    yield Stroke(f"head {look}", (((tip, y), (back, y - 5), (back, y + 5)),), closed=True)
+    yield Words("step-name", (start + end) / 2, y - 7, visible(step.title, 44), "middle")
     if step.dropped:
-        drawn += (
-            f'<path class="drop" d="M{start + 22 * sign - 5} {y + 8}l10 10m0 -10l-10 10"/>'
-            f'<text class="drop-name {"from-left" if sign > 0 else "from-right"}" x="{start + 34 * sign}" '
-            f'y="{y + 17}">{text(step.dropped, 52)}</text>'
-        )
-    return drawn
+        x = start + 22 * sign
+        yield Stroke("drop", (((x - 5, y + 8), (x + 5, y + 18)), ((x + 5, y + 8), (x - 5, y + 18))))
+        anchor = "start" if sign > 0 else "end"
+        yield Words("drop-name", start + 34 * sign, y + 17, visible(step.dropped, 44), anchor)

@@ -18,20 +18,21 @@ from fedhist.simulations.report.charts import (
     StackChart,
     number,
 )
-from fedhist.simulations.report.marks import Box, Dot, Drawing, Mark, Point, Stroke, Words
+from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Mark, Point, Stroke, Words, text_width
 
-WIDTH = 480
+WIDTH = 400
 SWATCH_WIDTH, SWATCH_HEIGHT = 28, 14
-_HEIGHT = 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 40
+_HEIGHT = 260
+_LEFT, _RIGHT, _BOTTOM = 42, 14, 40
+_NAME_ROW = 14
 _ROW = 17
+_ABOVE_BARS = 10
 # How far down a logarithmic axis goes, as a share of its top.
 _DEPTH = 1e-4
-_LABEL_LETTERS, _LONG_LETTERS = 24, 74
+_LABEL_LETTERS, _LONG_LETTERS = 24, 58
 _SHIFT = 5
 # An interval is drawn up to this multiple of the largest value.
 _WIDEST = 2.5
-_LETTER_WIDTH = 6.7
 
 
 def draw(chart: AnyChart) -> Drawing:
@@ -42,9 +43,9 @@ def draw(chart: AnyChart) -> Drawing:
         case BinChart():
             height, marks = _HEIGHT, _bin_chart(chart)
         case BarChart():
-            height, marks = _TOP + _row_of(chart) * len(chart.bars) + _BOTTOM, _bar_chart(chart)
+            height, marks = _ABOVE_BARS + _row_of(chart) * len(chart.bars) + _BOTTOM, _bar_chart(chart)
         case StackChart():
-            height, marks = 130, _stack_chart(chart)
+            height, marks = 138, _stack_chart(chart)
     return Drawing(WIDTH, height, tuple(marks))
 
 
@@ -57,13 +58,8 @@ def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
                 (line.name, [_horizontal(f"line {line.look}", 1, 27, 7)]) for line in lines
             ]
             shown += [(point.name, [_point(point.look, 14, 7)]) for point in chart.points]
-        case BarChart(mark_name=name) if name:
-            shown = [
-                (chart.value_name, [Dot("bar", 14, 7, 4) if chart.as_dots else Box("bar", 4, 2, 20, 10)]),
-                (name, [_vertical("mark", 14, 0, SWATCH_HEIGHT)]),
-            ]
-        case BarChart() if any(bar.best for bar in chart.bars):
-            shown = [("the best private method", [_point("best", 14, 7)])]
+        case BarChart():
+            shown = list(_bar_legend(chart))
         case StackChart():
             shown = [
                 (f"{p.label}: {p.note}", [Box(f"part{n % 4}", 4, 2, 20, 10)])
@@ -72,6 +68,18 @@ def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
         case _:
             shown = []
     return [(name, Drawing(SWATCH_WIDTH, SWATCH_HEIGHT, tuple(marks))) for name, marks in shown]
+
+
+def _bar_legend(chart: BarChart) -> Iterator[tuple[str, list[Mark]]]:
+    intervals = any(bar.low is not None for bar in chart.bars)
+    if chart.mark_name or intervals:
+        yield chart.value_name, [Dot("bar", 14, 7, 4) if chart.as_dots else Box("bar", 4, 2, 20, 10)]
+    if intervals:
+        yield chart.interval_name, [_whisker("whisker", (4, 7), (24, 7))]
+    if chart.mark_name:
+        yield chart.mark_name, [_vertical("mark", 14, 0, SWATCH_HEIGHT)]
+    if any(bar.best for bar in chart.bars):
+        yield "the best private method", [_point("best", 14, 7)]
 
 
 def _line_chart(chart: LineChart) -> Iterator[Mark]:
@@ -102,6 +110,11 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
         yield _hit(left, up.stop, right - left, up.start - up.stop, *_tip_at(chart, x))
 
 
+def _top(chart: LineChart | BinChart) -> float:
+    """Where the plot begins: below the name of its y axis, and the names of its rules."""
+    return 20 + _NAME_ROW * min(len(chart.rules), 2)
+
+
 def _shifts(chart: LineChart, across: Axis, xs: Sequence[float]) -> list[float]:
     """How far the marks of each line stand beside their x."""
     count = len(chart.lines)
@@ -115,18 +128,20 @@ def _shifts(chart: LineChart, across: Axis, xs: Sequence[float]) -> list[float]:
 
 def _upwards(chart: LineChart) -> Axis:
     ys = [y for line in (*chart.lines, *chart.points) for y in line.ys]
-    start, stop = _HEIGHT - _BOTTOM, _TOP
+    start, stop = _HEIGHT - _BOTTOM, _top(chart)
     ends = [end for line in chart.lines for interval in line.intervals for end in interval]
     # Intervals that reach far beyond the values, or below zero, are cut off.
     if chart.log_y:
         top = max([*ys, *ends])
         if chart.side_by_side:
             top = 1.15 * min(top, _WIDEST * max(ys))
-        least = min((y for y in ys if y > _DEPTH * top), default=top)
-        return logarithmic(max(min([*ys, *ends]), least / 3), top, start, stop)
+        least = min((y for y in ys if y > _DEPTH * top), default=top) / 3
+        return logarithmic(chart.low_y or max(min([*ys, *ends]), least), top, start, stop)
     if chart.side_by_side and ends:
         return linear(0.0, 1.03 * min(max([*ys, *ends]), _WIDEST * max(ys)), start, stop)
-    return linear(min(0.0, *ys), 1.3 * max(0.0, *ys) if ends else headroom(ys), start, stop)
+    if chart.whole_y or ends:
+        return linear(min(0.0, *ys), (1.3 if ends else 1.05) * max(0.0, *ys), start, stop)
+    return linear(min(0.0, *ys), headroom(ys), start, stop)
 
 
 def _tip_at(chart: LineChart, x: float) -> Iterator[str]:
@@ -141,7 +156,7 @@ def _tip_at(chart: LineChart, x: float) -> Iterator[str]:
 
 def _bin_chart(chart: BinChart) -> Iterator[Mark]:
     across = logarithmic(chart.edges[0], chart.edges[-1], _LEFT, WIDTH - _RIGHT)
-    up = linear(0, max(chart.counts) * 1.05, _HEIGHT - _BOTTOM, _TOP)
+    up = linear(0, max(chart.counts) * 1.05, _HEIGHT - _BOTTOM, _top(chart))
     yield from _frame(chart, across, up)
     threshold = chart.rules[0].x if chart.rules else math.inf
     bins = list(zip(chart.edges, chart.edges[1:], chart.counts, strict=False))
@@ -164,18 +179,19 @@ def _row_of(chart: BarChart) -> int:
 def _bar_chart(chart: BarChart) -> Iterator[Mark]:
     high = _row_of(chart)
     above = high > _ROW
-    letters = min(max(len(bar.label) for bar in chart.bars), _LABEL_LETTERS)
-    start = 16 if above else max(12 + _LETTER_WIDTH * letters, 60)
-    stop, bottom = WIDTH - _RIGHT - 8, _TOP + high * len(chart.bars)
+    names = [visible(bar.label, _LABEL_LETTERS) for bar in chart.bars]
+    room = max(text_width(name, LOOKS["label"].size) for name in names)
+    start = 16 if above else min(max(12 + room, 60), WIDTH / 2)
+    stop, bottom = WIDTH - _RIGHT - 8, _ABOVE_BARS + high * len(chart.bars)
     across = _along(chart, start, stop)
-    yield from _axis_below(chart, across, bottom, grid_from=_TOP)
+    yield from _axis_below(chart, across, bottom, grid_from=_ABOVE_BARS)
     for row, bar in enumerate(chart.bars):
-        top = _TOP + (row + 1) * high - _ROW
+        top = _ABOVE_BARS + (row + 1) * high - _ROW
         middle = top + _ROW / 2
         if above:
             yield Words("label", start, top - 1, visible(bar.label, _LONG_LETTERS))
         else:
-            yield Words("label", start - 6, middle + 4, visible(bar.label, _LABEL_LETTERS), "end")
+            yield Words("label", start - 6, middle + 4, names[row], "end")
         if not chart.as_dots:
             left, right = sorted((across.place(0), across.place(bar.value)))
             yield Box("bar", left, top + 3, max(right - left, 0.5), _ROW - 6)
@@ -187,7 +203,7 @@ def _bar_chart(chart: BarChart) -> Iterator[Mark]:
         if bar.mark is not None:
             yield _vertical("mark", across.place(bar.mark), top + 1.5, top + _ROW - 1.5)
     for row, bar in enumerate(chart.bars):
-        yield _hit(0, _TOP + row * high, WIDTH, high, *_tip_of(chart, bar))
+        yield _hit(0, _ABOVE_BARS + row * high, WIDTH, high, *_tip_of(chart, bar))
 
 
 def _along(chart: BarChart, start: float, stop: float) -> Axis:
@@ -215,19 +231,20 @@ def _tip_of(chart: BarChart, bar: Bar) -> Iterator[str]:
 def _stack_chart(chart: StackChart) -> Iterator[Mark]:
     most = max([sum(part.value for part in chart.parts), *(rule.x for rule in chart.rules)])
     across = linear(0, most * 1.06, 16, WIDTH - 16)
-    top, bottom = 46, 86
+    top, bottom = 50, 90
     yield from _axis_below(chart, across, bottom + 4, grid_from=top)
     reached = 0.0
     hits = []
     for place, part in enumerate(chart.parts):
         left, right = across.place(reached), across.place(reached + part.value)
         yield Box(f"part{place % 4}", left, top, max(right - left, 1), bottom - top)
-        if right - left > _LETTER_WIDTH * len(part.label):
-            yield Words("in-bar", (left + right) / 2, top + 24, visible(part.label, _LABEL_LETTERS), "middle")
+        name = visible(part.label, _LABEL_LETTERS)
+        if right - left > text_width(name, LOOKS["in-bar"].size) + 4:
+            yield Words("in-bar", (left + right) / 2, top + 24, name, "middle")
         tip = (f"{part.label}: {part.note}", f"epsilon {number(part.value)}")
         hits.append(_hit(left, top, max(right - left, 6), bottom - top, *tip))
         reached += part.value
-    yield from _rules(sorted(chart.rules, key=lambda rule: rule.x), across, Axis(0, 1, bottom, top), step=-16)
+    yield from _rules(sorted(chart.rules, key=lambda rule: rule.x), across, Axis(0, 1, bottom, top))
     yield from hits
 
 
@@ -239,29 +256,42 @@ def _frame(chart: AnyChart, across: Axis, up: Axis, *, inset: float = 0.0) -> It
         y = up.place(tick)
         yield _horizontal("gridline", left, right, y)
         yield Words("tick", left - 5, y + 3.5, tick_text(tick), "end")
-    yield Words("axis-name", 4, _TOP - 8, chart.y_label)
+    yield Words("axis-name", 4, 11, chart.y_label)
 
 
 def _axis_below(
     chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None, beyond: float = 0.0
 ) -> Iterator[Mark]:
     yield _horizontal("axis", across.start - beyond, across.stop + beyond, y)
+    taken = -math.inf
     for tick in across.ticks():
-        x = across.place(tick)
+        x, name = across.place(tick), tick_text(tick)
+        half = text_width(name, LOOKS["tick"].size) / 2
         if grid_from is not None:
             yield _vertical("gridline", x, grid_from, y)
-        yield Words("tick", x, y + 15, tick_text(tick), "middle")
+        if x - half > taken:
+            yield Words("tick", x, y + 15, name, "middle")
+            taken = x + half + 4
     yield Words("axis-name", (across.start + across.stop) / 2, y + 31, chart.x_label, "middle")
 
 
-def _rules(rules: Sequence[Rule], across: Axis, up: Axis, *, step: float = 14) -> Iterator[Mark]:
-    """Vertical rules with their names on top, each by a step below the one before."""
-    for place, rule in enumerate(rules):
-        x = across.place(rule.x)
-        high = up.stop - 5 + step * place
-        anchor, shift = ("end", -3) if x > WIDTH * 0.72 else ("start", 3)
-        yield _vertical(f"rule{place % 2}", x, high, up.start)
-        yield Words("rule-name", x + shift, high + 5, f"{rule.name} {number(rule.x)}", anchor)
+def _rules(rules: Sequence[Rule], across: Axis, up: Axis) -> Iterator[Mark]:
+    """Vertical rules with their names above the chart, on the first row where no rule or name is in the way."""
+    places = [across.place(rule.x) for rule in rules]
+    names: list[tuple[float, float, float]] = []
+    for place, (rule, x) in enumerate(zip(rules, places, strict=True)):
+        name = f"{rule.name} {number(rule.x)}"
+        width = text_width(name, LOOKS["rule-name"].size)
+        sides = [("start", x + 4, x + 4 + width), ("end", x - 4 - width, x - 4)]
+        fitting = [side for side in sides if side[1] >= 0 and side[2] <= WIDTH] or sides
+        # On the side where no other rule goes through the name, if there is one.
+        anchor, left, right = min(fitting, key=lambda side: sum(side[1] < one < side[2] for one in places))
+        y = up.stop - 4
+        while any(row == y and left < end and start < right for start, end, row in names):
+            y -= _NAME_ROW
+        names.append((left, right, y))
+        yield _vertical(f"rule{place % 2}", x, y - 8, up.start)
+        yield Words("rule-name", left if anchor == "start" else right, y, name, anchor)
 
 
 def _hit(x: float, y: float, width: float, height: float, *tip: str) -> Box:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -70,7 +71,7 @@ class Look:
     """How a mark looks.
 
     Args:
-        fill, stroke: colours by their names in report.css; empty for none.
+        fill, stroke: names of `COLOURS`; empty for none.
         width: of the stroke.
         dashes: lengths of dashes and gaps; empty for a solid line.
         opacity: from 0, invisible, to 1.
@@ -84,6 +85,25 @@ class Look:
     opacity: float = 1.0
     size: float = 0.0
 
+
+COLOURS = {
+    "paper": ("#f7f7f5", "#14171a"),
+    "panel": ("#ffffff", "#1d2125"),
+    "ink": ("#1d2125", "#e8eaed"),
+    "soft": ("#5a6169", "#a6adb5"),
+    "faint": ("#dfe2e5", "#31373d"),
+    "edge": ("#d3d7db", "#3a4148"),
+    "blue": ("#0072b2", "#56b4e9"),
+    "orange": ("#c65200", "#ff9247"),
+    "green": ("#007f5c", "#3ccf9f"),
+    "purple": ("#a5497f", "#e39cc4"),
+    "gold": ("#8a6100", "#e6b84d"),
+    "bar": ("#5b9bc8", "#3f7ca8"),
+    "warn": ("#8a4b00", "#ffc37a"),
+    "warn-paper": ("#fff3e0", "#3a2a14"),
+    "bad": ("#b3261e", "#ff8a80"),
+}
+"""Every colour of pages and figures by name, on light paper and on dark. Figures are on light paper."""
 
 SERIES = 8
 _COLOURS = ("blue", "orange", "green", "purple", "gold", "bar", "ink", "soft")
@@ -101,12 +121,17 @@ LOOKS = {
     "rule1": Look(stroke="ink", width=1.4, dashes=(4, 3)),
     "point chosen": Look(fill="purple", stroke="panel", width=1.5),
     "point best": Look(fill="gold", stroke="panel", width=1.5),
-    "tick": Look(fill="soft", size=11),
-    "axis-name": Look(fill="soft", size=11),
-    "rule-name": Look(fill="ink", size=11),
+    "tick": Look(fill="soft", size=11.5),
+    "axis-name": Look(fill="soft", size=11.5),
+    "rule-name": Look(fill="ink", size=11.5),
     "label": Look(fill="ink", size=11.5),
     "in-bar": Look(fill="panel", size=11.5),
     "title": Look(fill="ink", size=12.5),
+    "lane": Look(fill="ink", size=13),
+    "lifeline": Look(stroke="edge", dashes=(2, 4)),
+    "step-name": Look(fill="ink", size=11.5),
+    "drop": Look(stroke="bad", width=2.4),
+    "drop-name": Look(fill="bad", size=11),
 }
 LOOKS |= {f"line s{n}": Look(stroke=_COLOURS[n], width=2, dashes=_DASHES[n]) for n in range(SERIES)}
 LOOKS |= {f"dot s{n}": Look(fill=_COLOURS[n]) for n in range(SERIES)}
@@ -114,13 +139,27 @@ LOOKS |= {f"interval s{n}": Look(stroke=_COLOURS[n], width=1.1) for n in range(S
 LOOKS |= {
     f"part{n}": Look(fill=name, stroke="panel") for n, name in enumerate(("orange", "bar", "green", "purple"))
 }
+for _round, _colour in (("none", "soft"), ("discover", "green"), ("select", "orange"), ("release", "blue")):
+    LOOKS |= {
+        f"work {_round}": Look(fill="paper", stroke=_colour),
+        f"arrow {_round}": Look(stroke=_colour, width=2),
+        f"head {_round}": Look(fill=_colour),
+    }
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text of this size is, in units: a little more than it takes in the usual fonts."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return size * (0.58 * (len(text) - wide) + 1.05 * wide)
 
 
 def style_rules() -> str:
-    """The looks as rules for a style sheet that has the colours as variables."""
-    return "\n".join(
+    """The colours as variables and the looks as rules, for a style sheet."""
+    colours = "".join(f"--{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
+    rules = [
         f".{name.replace(' ', '.')} {{ {'; '.join(_declarations(look))} }}" for name, look in LOOKS.items()
-    )
+    ]
+    return "\n".join([f":root {{ {colours}}}", *rules])
 
 
 def _declarations(look: Look) -> Iterator[str]:

@@ -70,7 +70,7 @@ def in_words(event: Event, plan: Plan) -> str:
                 f"before any noise is drawn."
             )
         case RoundAsked() | RoundEnded() | MessagesLeftOut() | MessageSent() | DroppedOut():
-            words = _round_event(event)
+            words = round_event_words(event)
         case Scored(candidates=candidates, chosen=chosen):
             words = f"The selector saw {len(candidates)} candidates and drew {chosen:,.4g}. (not private)"
         case Viewed(participant=who, places=places, masked=masked):
@@ -107,17 +107,24 @@ def _state(event: StateEntered, plan: Plan) -> str:
             largest = "The largest threshold" if plan.thresholds > 1 else "The threshold"
             asks = round_words(plan)[Round.RELEASE].asks
             return f"{largest} is {event.threshold:,.4g}, {how}. The server asks for {asks}."
+        case _ if plan.discovers and event.threshold == 0:
+            return "No item was found: nothing was released."
         case _:
             return (
                 f"{release_words(plan).detail} The result is released, once; nothing else leaves the server."
             )
 
 
-def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:
+def round_event_words(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:
+    """An event of a round as a sentence."""
     stage = f", stage {event.stage}" if event.stage else ""
     match event:
         case RoundAsked(participants=participants):
-            who = "the cohort" if participants is None else f"{participants:,} participants"
+            who = (
+                "the cohort"
+                if participants is None
+                else f"{participants:,} participant{'' if participants == 1 else 's'}"
+            )
             what = f": {STAGES[event.stage]}" if event.stage in STAGES else ""
             return f"The server asks {who} for round {event.round}{stage}{what}."
         case RoundEnded():

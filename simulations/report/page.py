@@ -13,20 +13,21 @@ from fedhist.simulations.report.marks import style_rules
 
 def fill(*, title: str, body: str, data: dict[str, Any]) -> str:
     """The whole document. `body` is HTML; the title and the data are escaped here."""
-    return Template(_asset("template.html")).substitute(
+    return Template(asset("template.html")).substitute(
         title=text(title),
         style=f"{style_rules()}\n{style_sheet()}",
         body=body,
         data=script_json(data),
-        script=_asset("report.js"),
+        script=asset("report.js"),
     )
 
 
 def style_sheet() -> str:
     """The style of every page, with the colours by name for light and dark."""
-    return _asset("report.css")
+    return asset("report.css")
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file beside the pages' code."""
     return files("fedhist.simulations.report").joinpath(name).read_text(encoding="utf-8")

@@ -22,6 +22,10 @@ from fedhist.simulations.report.svg import chart_svg, svg
 
 BADGE = f'<span class="badge">{NOT_PRIVATE}</span>'
 _LONG_VALUE = 12
+_LONG_TEXT = 900
+_TILES_A_ROW = 5
+_REFLOWED = 12
+"""A table of at most this number of rows is shown row by row on a phone; a longer one scrolls sideways."""
 
 
 @dataclass(frozen=True)
@@ -35,40 +39,93 @@ class Tile:
 
 
 def tiles(shown: Iterable[Tile]) -> str:
-    """The numbers at the top."""
-    return f'<dl class="tiles">{"".join(map(_tile, shown))}</dl>'
+    """The numbers at the top, in rows of about the same length: none stands alone in its row."""
+    drawn = [*map(_tile, shown)]
+    rows = -(-len(drawn) // _TILES_A_ROW) or 1
+    return (
+        f'<dl class="tiles" style="--columns: {-(-len(drawn) // rows)}">{"".join(drawn)}</dl>'
+        if drawn
+        else ""
+    )
 
 
 def _tile(tile: Tile) -> str:
     words = " class=words" if len(tile.value) > _LONG_VALUE else ""
     return (
-        f'<div class="tile{" truth" if tile.truth else ""}"><dt>{text(tile.name)}{BADGE if tile.truth else ""}</dt>'
-        f"<dd{words}>{text(tile.value)}<small>{text(tile.note)}</small></dd></div>"
+        f'<div class="tile{" truth" if tile.truth else ""}"><dt>{text(tile.name)}</dt>'
+        f"<dd{words}>{text(tile.value)}<small>{text(tile.note)}</small>{BADGE if tile.truth else ''}</dd></div>"
+    )
+
+
+@dataclass(frozen=True)
+class Card:
+    """One of the answers on the first screen.
+
+    Args:
+        title: the question, in a few words.
+        value: the answer in a number or a few words.
+        said: sentences, each a paragraph; those in `truth` come from the exact data.
+        truth: sentences that are not private.
+    """
+
+    title: str
+    value: str
+    said: Sequence[str]
+    truth: Sequence[str] = ()
+
+
+def cards(shown: Iterable[Card]) -> str:
+    """The first screen: what a reader wants to know, side by side."""
+    return f'<div class="cards">{"".join(map(_card, shown))}</div>'
+
+
+def _card(card: Card) -> str:
+    said = "".join(f"<p>{text(one, _LONG_TEXT)}</p>" for one in card.said)
+    known = "".join(f'<p class="truth">{text(one, _LONG_TEXT)} {BADGE}</p>' for one in card.truth)
+    told = f'<h2>{text(card.title)}</h2><p class="big">{text(card.value)}</p>'
+    return f'<section class="card">{told}{said}{known}</section>'
+
+
+def head(kind: str, name: str, headline: str, *kinds: str) -> str:
+    """The beginning of a page: its name, one sentence that says it all, and what to beware of, as HTML."""
+    marks = f"<p class=kinds>{' '.join(kinds)}</p>" if kinds else ""
+    return (
+        f'<header><p class="kicker">{text(kind)}</p><h1><bdi>{text(name)}</bdi></h1>'
+        f'<p class="headline">{text(headline, _LONG_TEXT)}</p>{marks}</header>'
     )
 
 
 def section(identity: str, title: str, *content: str, lead: str = "") -> str:
     """A section with a heading that can be linked to."""
-    said = f'<p class="lead">{text(lead, 600)}</p>' if lead else ""
+    said = f'<p class="lead">{text(lead, _LONG_TEXT)}</p>' if lead else ""
     return f'<section id="{identity}"><h2>{text(title)}</h2>{said}{"".join(content)}</section>'
 
 
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", numeric: int = 1
 ) -> str:
-    """A table whose columns from `numeric` on are numbers."""
+    """A table whose columns from `numeric` on are numbers.
 
-    def cells(row: Sequence[object], tag: str) -> str:
-        return "".join(
-            f"<{tag}{' class=number' if place >= numeric else ''}><bdi>{text(cell)}</bdi></{tag}>"
-            for place, cell in enumerate(row)
-        )
+    On a phone a short one of several columns shows each row as a list of names and values; a long one scrolls.
+    """
+    listed = list(rows)
+    reflow = len(headings) > 3 and len(listed) <= _REFLOWED
+
+    kinds = [" class=number" if place >= numeric else "" for place in range(len(headings))]
+    heads = "".join(
+        f'<th scope="col"{kind}>{text(name)}</th>' for name, kind in zip(headings, kinds, strict=True)
+    )
+    named = [f'{kind} data-head="{text(name)}"' for name, kind in zip(headings, kinds, strict=True)]
+
+    def cells(row: Sequence[object]) -> str:
+        about = named if reflow else kinds
+        return "".join(f"<td{one}><bdi>{text(cell)}</bdi></td>" for one, cell in zip(about, row, strict=True))
 
     said = f"<caption>{text(caption)}</caption>" if caption else ""
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    body = "".join(f"<tr>{cells(row)}</tr>" for row in listed)
     return (
-        f'<div class="scroll" tabindex="0"><table>{said}<thead><tr>{cells(headings, "th")}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0"><table{" class=reflow" if reflow else ""}>{said}'
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -80,7 +137,7 @@ def figure(chart: AnyChart) -> str:
     )
     listed = f'<ul class="legend">{names}</ul>' if names else ""
     return (
-        f'<figure class="panel" id="chart-{chart.name}"><figcaption>{text(chart.title)}'
+        f'<figure class="panel" id="chart-{text(chart.name)}"><figcaption>{text(chart.title)}'
         f"{BADGE if chart.truth else ''}</figcaption>{listed}{chart_svg(chart)}"
         f"<details><summary>Values</summary>{_values(chart)}</details></figure>"
     )
@@ -102,7 +159,7 @@ def _values(chart: AnyChart) -> str:
             return table(heads, [[number(a), number(b), f"{n:,}"] for a, b, n in bins], numeric=0)
         case BarChart():
             heads = [chart.y_label, chart.value_name]
-            heads += ["± 95 %"] if chart.bars[0].high is not None else []
+            heads += [chart.interval_name] if chart.bars[0].high is not None else []
             heads += [chart.mark_name] if chart.mark_name else []
             return table(heads, [_bar_row(chart, bar) for bar in chart.bars])
         case StackChart():
@@ -122,8 +179,8 @@ def _texts(line: Line) -> dict[float, str]:
 
 def _bar_row(chart: BarChart, bar: Bar) -> list[str]:
     row = [bar.label, number(bar.value)]
-    if bar.high is not None:
-        row.append(number(bar.high - bar.value))
+    if bar.low is not None and bar.high is not None:
+        row.append(f"{number(bar.low)} to {number(bar.high)}")
     if chart.mark_name:
         row.append("" if bar.mark is None else number(bar.mark))
     return row

@@ -14,6 +14,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
+from fedhist.server.trace_file import Trace, trace_in
 from fedhist.server.withholding import length_tells
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
@@ -38,6 +39,7 @@ class RunData:
         estimates, lows, highs: the estimates, and the ends of the intervals.
         limits: the upper limits; not a number where none were measured.
         simulation: the content of `simulation.json`, if there is one.
+        trace: what happened, of a run with --trace.
     """
 
     name: str
@@ -51,12 +53,45 @@ class RunData:
     highs: Floats = field(repr=False)
     limits: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
 
     @property
     def threshold(self) -> float:
         """The bound that was used; of several trials, the first one's."""
         trials = self.document.get("trials")
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
+
+    @property
+    def way(self) -> Plan:
+        """The plan of the release, with the mechanism that the run chose if it did."""
+        way, chosen = self.plan.releasing, str(self.document.get("mechanism"))
+        return way.ways[chosen] if way.chooses_mechanism and chosen in way.ways else way
+
+    @property
+    def trials(self) -> int:
+        """How many times it was run; the histogram is that of the first."""
+        return len(self.document.get("trials") or [None])
+
+    @property
+    def is_above_bar(self) -> bool:
+        """Whether values are there because they passed a bar, so that their intervals allow for that."""
+        return self.plan.is_open and not self.plan.discovers
+
+    @property
+    def has_own_noise(self) -> bool:
+        """Whether items have noise of different sizes."""
+        return len(self.errors) > 0 and bool(self.errors.min() < self.errors.max())
+
+    @property
+    def counts(self) -> tuple[str, Floats]:
+        """The counts that the intervals are for, and what they are called: rescaled estimates are others."""
+        rescaled = self.document.get("rescaled_by", 1.0) != 1
+        return ("value", self.values) if rescaled else ("estimate", self.estimates)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether every item has an upper limit."""
+        return len(self.limits) > 0 and bool(np.isfinite(self.limits).all())
 
     @property
     def found_nothing(self) -> bool:
@@ -131,6 +166,7 @@ def read_run(folder: Path) -> RunData:
         labels=labels,
         **numbers_of,
         simulation=read_simulation(path) if path.exists() else None,
+        trace=trace_in(folder, plan),
     )
 
 
@@ -150,8 +186,9 @@ def run_of(result: Result, name: str) -> RunData:
         plan=result.release.plan,
         document=result.to_json(),
         labels=[str(name) for name in columns["item"]],
-        **rows,
         simulation=None if result.story is None else result.story(),
+        trace=None,
+        **rows,
     )
 
 

@@ -1,28 +1,37 @@
-"""The page of one run: what was released, how good it is, what it cost, and how it came about."""
+"""The page of one run: what was released, how good it is, what it cost, and how it came about.
+
+`SECTIONS` is the page from top to bottom. A new part is a function of the run and its charts that returns HTML, or
+nothing where it has nothing to say, and a line in that list.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from fedhist.display.plurals import counted
 from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
-from fedhist.server.words import lost_words, method, release_words, round_words, sender
+from fedhist.server.words import lost_words, sender
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.faults_part import faults_section
+from fedhist.simulations.report.first_screen import bias_words, bound_words, first_screen, why_not
+from fedhist.simulations.report.motion import motion_section
 from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
 from fedhist.simulations.report.run_data import RunData
 
+Charts = Mapping[str, AnyChart]
 _ROWS_SHOWN = 100
+_CERTAIN = 0.9999
 _CURVE_NOTE = (
     "Low thresholds cut heavy users' counts, high ones need more noise. The best is where the two meet."
 )
@@ -31,67 +40,33 @@ _CURVE_NOTE = (
 def run_page(run: RunData) -> str:
     """One self-contained HTML document."""
     charts = run_charts(run)
-    parts = [
-        _head(run),
-        tiles(_tiles(run)),
-        _notes(run.document.get("notes", [])),
-        _released(run, charts),
-        faults_section(run),
-        "" if run.found_nothing else _threshold(run, charts),
-        _cost(run, charts),
-        _sides(run),
-        _effort(run, charts),
-        _plan(run),
-    ]
     data = {
         "name": run.name,
         "threshold": run.threshold,
         "charts": {name: _chart_data(chart) for name, chart in charts.items()},
     }
-    return fill(title=f"fedhist: {run.name}", body="".join(parts), data=data)
+    body = "".join(part(run, charts) for part in SECTIONS)
+    return fill(title=f"fedhist: {run.name}", body=body, data=data)
 
 
-def _head(run: RunData) -> str:
-    plan, document = run.plan, run.document
-    domain = "an open domain" if plan.items is None else f"{plan.items:,} items"
-    kinds = []
-    if not document.get("private", True):
-        kinds.append('<span class="badge loud">not private: do not publish</span>')
-    elif document.get("simulation_only"):
-        kinds.append('<span class="badge loud">seeded simulation: do not publish</span>')
-    if run.simulated:
-        kinds.append(f'<span class="hint">what is marked {BADGE} was computed from the exact data</span>')
-    return (
-        f'<header><p class="kicker">fedhist run</p><h1><bdi>{text(run.name)}</bdi></h1>'
-        f"<p>{_users(run)} users over {text(domain)}, {text(method(plan, document.get('mechanism')))}, neighbours "
-        f"{text(plan.neighbours.value)}.</p><p class=kinds>{' '.join(kinds)}</p></header>"
-    )
-
-
-def _users(run: RunData) -> str:
-    """The number of users in the histogram, and of all users if some did not answer."""
-    answered = run.document.get("users_answered", {}).get(Round.RELEASE.value, run.plan.users)
-    return f"{answered:,}" if answered == run.plan.users else f"{answered:,} of {run.plan.users:,}"
+def _first(run: RunData, charts: Charts) -> str:
+    return f"{first_screen(run)}{_notes(run)}{tiles(_tiles(run))}"
 
 
 def _tiles(run: RunData) -> list[Tile]:
     document = run.document
     chosen = "fixed by the plan" if run.plan.selector == "fixed" else f"chosen by {run.plan.selector}"
-    shown = [Tile("released", f"{len(run.values):,}", "items")]
+    shown = []
     if not run.found_nothing:
-        shown += [
-            Tile("threshold", number(run.threshold), chosen),
-            Tile("noise", f"± {number(document['standard_error'])}", "standard error, counts an item"),
-        ]
-    shown += [
-        Tile("privacy", _epsilon(document["tight"]), f"delta {document['total']['delta']:g}, all rounds"),
-    ]
-    if document.get("relative_loss") is not None:
-        taken = "not found or clipped" if run.plan.discovers else "clipping"
-        split = f"{taken} {document['clipping_error']:.1%}, noise {document['noise_error']:.1%}"
-        shown.insert(0, Tile("loss", f"{document['relative_loss']:.1%}", split, truth=True))
-    if document.get("clipped_users") is not None:
-        shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
+        largest = "largest threshold" if run.plan.thresholds > 1 else "threshold"
+        shown.append(Tile(largest, number(run.threshold), chosen))
+    if len(run.values):
+        most = ", at most" if run.has_own_noise else ""
+        error = number(float(run.errors.max()))
+        shown.append(Tile("standard error", error, f"of the noise on a count{most}"))
+    if document.get("clipped_users") is not None and not run.found_nothing:
+        mean = ", mean of the trials" if run.trials > 1 else ""
+        shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", f"of the users{mean}", truth=True))
     sent = sum(run.sizes.values())
     if sent and not run.withheld:
         shown.append(Tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, all rounds", truth=run.sizes_tell))
@@ -100,73 +75,92 @@ def _tiles(run: RunData) -> list[Tile]:
     return shown
 
 
-def _epsilon(cost: dict[str, Any]) -> str:
-    return "none" if cost["epsilon"] is None else f"ε {number(cost['epsilon'])}"
-
-
-def _notes(notes: list[str]) -> str:
+def _notes(run: RunData) -> str:
+    """What a reader should know, beside why the run is not private."""
+    notes = [note for note in run.document.get("notes", []) if not why_not(note)]
     items = "".join(f"<li>{text(note, 600)}</li>" for note in notes)
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
-def _grid(charts: dict[str, AnyChart], *names: str, more: str = "") -> str:
+def _grid(charts: Charts, *names: str, more: str = "") -> str:
     drawn = "".join(figure(charts[name]) for name in names if name in charts) + more
     return f'<div class="grid">{drawn}</div>' if drawn else ""
 
 
-def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
+def _released(run: RunData, charts: Charts) -> str:
     if len(run.values) == 0:
-        nothing = "found: nothing was" if run.plan.discovers else "above the bar: only the threshold was"
-        return section("released", "What was released", f"<p>No item was {nothing} released.</p>")
+        return ""
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
-    limited = bool(np.isfinite(run.limits).all())
     listed = [
         [
             run.labels[row],
-            f"{run.estimates[row]:,.1f}",
-            f"{run.lows[row]:,.1f} to {run.highs[row]:,.1f}",
-            f"{run.values[row]:,.1f}",
-            *([f"{run.limits[row]:,.1f}"] if limited else []),
+            number(float(run.estimates[row])),
+            f"{number(float(run.lows[row]))} to {number(float(run.highs[row]))}",
+            number(float(run.values[row])),
+            *([number(float(run.limits[row]))] if run.has_limits else []),
         ]
         for row in rows
     ]
+    several = f"All {counted(len(rows), 'item')}" if len(rows) > 1 else "The item"
     heading = (
-        f"The {len(rows)} largest of {len(run.values):,}" if len(run.values) > len(rows) else "All items"
+        f"The {len(rows)} largest of {len(run.values):,} items" if len(run.values) > len(rows) else several
     )
-    heads = ["item", "estimate", "95 % interval", "value", *(["upper limit"] if limited else [])]
+    heads = ["item", "estimate", "95 % interval", "value", *(["upper limit"] if run.has_limits else [])]
     listing = table(heads, listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")
     if missed:
+        where = "were not found" if run.plan.discovers else "stayed below the bar"
         content.append(
-            f"<details class=panel><summary>The largest items that stayed below the bar {BADGE}</summary>"
+            f"<details class=panel><summary>The largest items that {where} {BADGE}</summary>"
             + table(["item", "true count"], [[name, f"{count:,}"] for name, count in missed])
             + "</details>"
         )
     use = run.document.get("which_to_use", "use value")
-    told = "upper limits include what it may have taken" if limited else "a release does not show by how much"
-    bias = release_words(run.plan).bias
-    clipping = f" {bias}; {told}." if bias else ""
-    lead = f"Which number: {use}. Intervals are for the noise alone.{clipping}"
-    return section("released", "What was released", *content, lead=lead)
+    about = "" if "interval" in use else "Intervals are for the noise."
+    lead = " ".join(filter(None, [f"{use[:1].upper()}{use[1:]}.", about, bias_words(run)]))
+    return section("released", "The counts", *content, lead=lead)
 
 
-def _threshold(run: RunData, charts: dict[str, AnyChart]) -> str:
-    content = [_grid(charts, "curve", "scores", "users", more=_others(run))]
-    if not any(content):
+def _threshold(run: RunData, charts: Charts) -> str:
+    if run.found_nothing:
+        return ""
+    content = [_grid(charts, "curve", "scores", "chances", "users"), _others(run)]
+    fixed = run.plan.selector == "fixed"
+    said = [bound_words(run)]
+    if not run.simulated:
         how = (
             "It was fixed by the plan."
-            if run.plan.selector == "fixed"
-            else "It was chosen privately in round 1."
+            if fixed
+            else f"It was chosen by {run.plan.selector} in a round before the release."
         )
-        content = [
-            f"<p>{how} Only a simulation with the truth knows what another threshold would have cost.</p>"
-        ]
-    way, chosen = run.plan.releasing, run.document.get("mechanism")
-    if way.chooses_mechanism and chosen is not None and chosen in way.ways:
-        way = way.ways[chosen]
-    lead = round_words(way)[Round.RELEASE].bound.format(C=number(run.threshold))
-    return section("threshold", "How the threshold was chosen", *content, lead=lead)
+        said += [how, "Only a simulation with the truth knows what another threshold would have cost."]
+    title = "What the threshold does" if fixed else "How the threshold was chosen"
+    return section("threshold", title, _odds(run), *content, lead=" ".join(said))
+
+
+def _odds(run: RunData) -> str:
+    """How the exponential mechanism comes to a threshold, with this run's numbers."""
+    seen = (run.simulation or {}).get("scores")
+    if seen is None or seen.get("chances") is None:
+        return ""
+    chances, xs = np.array(seen["chances"]), np.array(seen["candidates"])
+    share = float(chances.sum())
+    low, high = (xs[int((np.cumsum(chances) / share < part).sum())] for part in (0.05, 0.95))
+    base = "The base measure depends on no data and makes large thresholds less probable."
+    if len({*seen["base"]}) == 1:
+        base = "Every candidate has the same base measure, so the score alone decides."
+    draws = "Nine of ten draws lie"
+    if share < _CERTAIN:
+        mechanism = f"The run chose {run.way.mechanism} noise with a probability of {share:.1%}."
+        draws = f"{mechanism} Of these, nine of ten draws lie"
+    chosen = float(chances[int(np.abs(xs - seen["chosen"]).argmin())])
+    said = (
+        f"Each candidate is drawn with a probability in proportion to its base measure times the exponential of its "
+        f"score. {base} {draws} between {number(low)} and {number(high)}; this one, {number(seen['chosen'])}, had a "
+        f"probability of {chosen:.1%}."
+    )
+    return f'<p class="odds">{text(said, 600)} {BADGE}</p>'
 
 
 def _others(run: RunData) -> str:
@@ -193,7 +187,7 @@ def _others(run: RunData) -> str:
         rows.append([name, number(xs[place]), *(f"{part:.4f}" for part in parts), f"{ratio:.2f}"])
     heads = ["threshold", "C", "expected loss", lost_words(run.plan), "noise alone", "over the best"]
     return (
-        f'<div class="panel"><h3>What another threshold would have cost {BADGE}</h3>'
+        f'<div class="panel others"><h3>What another threshold would have cost {BADGE}</h3>'
         f"<p>{_CURVE_NOTE} {_beside_the_best(run.threshold, xs, losses)}</p>{table(heads, rows)}</div>"
     )
 
@@ -207,7 +201,7 @@ def _beside_the_best(threshold: float, xs: Floats, losses: Floats) -> str:
     )
 
 
-def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
+def _cost(run: RunData, charts: Charts) -> str:
     document = run.document
     rows = []
     for entry, equal in groupby(document["ledger"]):
@@ -225,13 +219,18 @@ def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
         epsilon = "not private" if cost["epsilon"] is None else number(cost["epsilon"])
         rows.append(["total", said, "", epsilon, f"{cost['delta']:.3g}"])
     ledger = table(["round", "mechanism", "sensitivity", "epsilon", "delta"], rows, numeric=2)
-    lead = "Each charge is written before its noise is drawn. The tight total is the least proved for all rounds."
+    lead = "Each charge is written before its noise is drawn. "
+    lead += (
+        "A step without an epsilon is not private, and so the run is not."
+        if document["tight"]["epsilon"] is None
+        else "Together they are the basic total; the tight total is what is proved for all of them, and is never more."
+    )
     return section(
         "cost", "What it cost", _grid(charts, "budget", more=f'<div class="panel">{ledger}</div>'), lead=lead
     )
 
 
-def _sides(run: RunData) -> str:
+def _sides(run: RunData, charts: Charts) -> str:
     steps = list(run_steps(run))
     stepper = (
         '<div class="panel stepper" tabindex="0" role="group" aria-label="Sequence of the rounds. Arrow keys step.">'
@@ -274,7 +273,7 @@ def _cell(value: float, most: float, look: str) -> str:
     return f'<td class="spark {look}">{bar}<span>{number(value)}</span></td>'
 
 
-def _effort(run: RunData, charts: dict[str, AnyChart]) -> str:
+def _effort(run: RunData, charts: Charts) -> str:
     withheld = []
     if run.withheld:
         rounds = " and ".join(run.withheld)
@@ -320,7 +319,7 @@ def _rounds(run: RunData) -> str:
     return f'<div class="panel">{table(heads, rows)}</div>' if rows else ""
 
 
-def _plan(run: RunData) -> str:
+def _plan(run: RunData, charts: Charts) -> str:
     rows = [[name, "" if value is None else value] for name, value in run.plan.to_json().items()]
     rows.append(["digest", run.document.get("plan_digest", "")])
     return section(
@@ -333,3 +332,16 @@ def _plan(run: RunData) -> str:
 def _chart_data(chart: AnyChart) -> dict[str, Any]:
     known = asdict(chart)
     return {"warning": NOT_PRIVATE} | known if chart.truth else known
+
+
+SECTIONS: tuple[Callable[[RunData, Charts], str], ...] = (
+    _first,
+    _released,
+    lambda run, charts: faults_section(run),
+    _threshold,
+    _cost,
+    lambda run, charts: motion_section(run),
+    _sides,
+    _effort,
+    _plan,
+)

@@ -22,11 +22,12 @@ def chart_svg(chart: AnyChart) -> str:
 
 def svg(drawing: Drawing, attributes: str) -> str:
     """An element with these attributes, as wide as its place."""
-    marks = "".join(map(_element, drawing.marks))
+    marks = "".join(map(element, drawing.marks))
     return f'<svg viewBox="0 0 {drawing.width:.0f} {drawing.height:.0f}" {attributes}>{marks}</svg>'
 
 
-def _element(mark: Mark) -> str:
+def element(mark: Mark) -> str:
+    """One mark."""
     match mark:
         case Box(look, x, y, width, height, tip):
             size = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'

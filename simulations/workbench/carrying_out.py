@@ -52,6 +52,7 @@ class Asked(Wanted):
         notes: what the user should know of how the question was understood.
         campaign_memory: for a campaign, the file that stands for the memories of all devices.
         returned: whether the caller gets the result itself. Then a folder that can't be written is a note of it.
+        ledger_label: what the ledger calls the run; None is the name of the data.
     """
 
     seed: int | None = None
@@ -69,6 +70,7 @@ class Asked(Wanted):
     notes: tuple[str, ...] = ()
     campaign_memory: Path | None = None
     returned: bool = False
+    ledger_label: str | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def carry_out(
         # The number of an open domain's names depends on the data, and so does the room that they need.
         labels=loaded.labels if asked.truth or plan.items else None,
         ledger=asked.ledger,
-        label=asked.label,
+        label=asked.ledger_label or asked.label,
         trials=asked.trials or 1,
         trace=asked.trace,
         engine=asked.engine,

@@ -34,6 +34,7 @@ def histograms(
     total_delta: float | None = None,
     user: str = "user",
     count: str | None = None,
+    time: str | None = None,
     seed: int | None = None,
     truth: bool = False,
     engine: str = "in-process",
@@ -57,6 +58,7 @@ def histograms(
         total_delta: of all questions together; 1e-6 if left out.
         user: the column of the user, for all questions.
         count: the column of the count, for questions that name no other.
+        time: the column that says when, for a `window`, which all questions share.
         seed: makes it repeatable, for simulation only. Each question has a seed of its own that follows from this one
             and its name: the result's `seed`.
         truth: also measure errors, which is NOT private.
@@ -87,7 +89,13 @@ def histograms(
             returned=True,
         )
         fields = {name: value for name, value in settings.items() if value is not None and name in FIELDS}
-        columns = Columns(user=user, count=count, separator=settings.get("separator"))
+        columns = Columns(
+            user=user,
+            count=count,
+            separator=settings.get("separator"),
+            time=time,
+            window=settings.get("window"),
+        )
         out = settings.get("out")
         answers, folder = carry_out_together(
             [_question(name, one, common, columns, fields) for name, one in _named(questions).items()],

@@ -41,7 +41,7 @@ from fedhist.simulations.workbench.watching import Watcher
 
 COMMON_FIELDS = (
     "users", "items", "epsilon", "delta", "delta_select", "neighbours", "minimum_cohort", "masking", "participants",
-    "corrupt_share", "dropout_share", "noise_from",
+    "corrupt_share", "dropout_share", "noise_from", "window",
 )  # fmt: skip
 """What is the same for all questions, or follows from their total."""
 OWN_FIELDS = tuple(name for name in FIELDS if name not in COMMON_FIELDS)
@@ -226,11 +226,16 @@ def _failure_notes(outcomes: Mapping[str, Result | RoundFailed]) -> list[str]:
 
 def _write(folder: Path, answers: Answers, loaded: Mapping[str, Loaded], *, report: bool) -> None:
     """One folder for each question that was answered, and a result.json for all."""
+    whole = answers.to_json()
+    # What one answer cost is not what all of them did, and a report may be all that somebody sees.
+    together = {"questions": len(whole["questions"]), **whole["tight"]}
 
     def written(name: str) -> Callable[[Path], None]:
         def write(part: Path) -> None:
             result = answers.results[name]
-            write_results(part, result.to_json(), result.release, loaded[name].labels)
+            write_results(
+                part, result.to_json() | {"together": together}, result.release, loaded[name].labels
+            )
             if report:
                 from fedhist.simulations.run_files import write_report_of
 
@@ -239,4 +244,4 @@ def _write(folder: Path, answers: Answers, loaded: Mapping[str, Loaded], *, repo
         return write
 
     with new_folder(folder) as partial:
-        write_parts(partial, answers.to_json(), {name: written(name) for name in answers})
+        write_parts(partial, whole, {name: written(name) for name in answers})

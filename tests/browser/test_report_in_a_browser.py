@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from fedhist.commands import cli
+from fedhist.simulations.experiments.tables import write_csv
+from fedhist.simulations.figures.paper import draw_debias
 from tests.builders import write_records
 
 pytestmark = pytest.mark.timeout(180)
@@ -65,6 +67,8 @@ class TestOpening:
             tab.open(run / "report.html", dark=dark)
             for name, contrast in least.items():
                 assert tab.js(CONTRAST, f"--{name}", "--panel") >= contrast, (name, dark)
+            assert tab.js(CONTRAST, "--warn", "--warn-paper") >= 4.5
+            assert tab.js(CONTRAST, "--soft", "--paper") >= 4.5
 
 
 # How many tables and lists are higher than the box that they are printed in.
@@ -149,7 +153,7 @@ class TestValues:
         assert (tab.tip() or "").split("\n") == [
             bar["label"],
             f"estimate {short(bar['value'])}",
-            f"95 % of the noise: ± {short(bar['high'] - bar['value'])}",
+            f"95 % interval of the noise: ± {short(bar['high'] - bar['value'])}",
             f"true count {short(bar['mark'])}",
         ]
 
@@ -191,12 +195,137 @@ class TestHarmlessNames:
         assert tab.all("img") == []
 
 
+SMALL = ("--users", "400", "--items", "12", "--max-threshold", "200", "--seed", "1", "--quiet")
+MASKED = ("--masking", "secagg", "--nodes", "6")
+OPEN = ("--domain", "open", "--epsilon", "8")
+KINDS = {
+    "closed": (),
+    "discover": OPEN,
+    "above-a-bar": (*OPEN, "--release", "truncated-laplace"),
+    "masked-noise-by-devices": (*MASKED, "--noise-from", "devices", "--upper-limits", "500"),
+    "debiased": ("--debias", "poisson"),
+    "faulty": ("--nodes", "10", "--dropout", "0.2", "--faulty", "inflate=0.1"),
+    "shared": ("--no-truth",),
+    "large": ("--users", "3000", "--items", "300"),
+}
+# Two texts of a chart that lie on each other, a text outside of its chart, and anything that leaves its panel.
+CROWDED = """
+const found = [];
+for (const svg of document.querySelectorAll("svg")) {
+  const sheet = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
+  texts.forEach(([name, a], place) => {
+    if (a.left < sheet.left - 4 || a.right > sheet.right + 4) found.push(["outside", name]);
+    for (const [other, b] of texts.slice(0, place)) {
+      const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (across > 0.5 && down > 2) found.push(["on each other", name, other]);
+    }
+  });
+}
+for (const box of document.querySelectorAll(".card, .tile, .panel, .notes, header")) {
+  const { left, right } = box.getBoundingClientRect();
+  for (const part of box.querySelectorAll("p, span, dd, dt, li, h2, h3, button, summary, table")) {
+    if (part.closest(".scroll")) continue;
+    const { left: from, right: to, width } = part.getBoundingClientRect();
+    if (width && (to > right + 1 || from < left - 1)) found.push(["spills", part.textContent]);
+  }
+}
+return found;
+"""
+# The numbers of the rows of tiles: how many stand in each.
+ROWS_OF_TILES = """
+const tops = [...document.querySelectorAll(".tile")].map((e) => Math.round(e.getBoundingClientRect().top));
+return [...new Set(tops)].map((top) => tops.filter((one) => one === top).length);
+"""
+# By how many pixels the numbers of tiles in one row differ in height.
+UNEVEN = """
+const rows = {};
+for (const tile of document.querySelectorAll(".tile")) {
+  const top = Math.round(tile.getBoundingClientRect().top);
+  (rows[top] ??= []).push(tile.querySelector("dd").getBoundingClientRect().top);
+}
+return Math.max(0, ...Object.values(rows).map((tops) => Math.max(...tops) - Math.min(...tops)));
+"""
+# How many tables and lists of rows can be scrolled sideways, and how many of them show that.
+SIDEWAYS = """
+const wide = [...document.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth + 1);
+return [wide.length, wide.filter((e) => getComputedStyle(e).backgroundImage.includes("gradient")).length];
+"""
+
+
+MOVING = """
+const moves = (e) => parseFloat(getComputedStyle(e).transitionDuration) > 0;
+return [...document.querySelectorAll("*")].filter(moves).length;
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, run: Path, evil: Path) -> dict[str, Path]:
+    """A page of every kind: of runs, of a comparison, and of the paper."""
+    parent = tmp_path_factory.mktemp("kinds")
+    made = {"plain": run / "report.html", "evil": evil}
+    for name, flags in KINDS.items():
+        assert cli._run(["run", *SMALL, *flags, "--out", str(parent / name)]) == 0
+        made[name] = parent / name / "report.html"
+    compared = ["--users", "80", "--items", "4,8", "--trials", "2", "--workers", "1", "--max-threshold", "60"]
+    for name, more in {"compared": [], "one-trial": ["--items", "4", "--trials", "1"]}.items():
+        assert cli._run(["compare", *compared, *more, "--out", str(parent / name)]) == 0
+        assert cli._run(["report", str(parent / name)]) == 0
+        made[name] = parent / name / "report.html"
+    rows = [
+        {"data": "a set", "bound": bound, "alpha": alpha, "clipped": 0.1, "clipped_low": 0.01, "clipped_high": 0.2,
+         "debiased": 0.05, "low": 0.01, "high": 0.1}
+        for bound in ("private", "exact") for alpha in (0.1, 1.0, 10.0, 100.0)
+    ]  # fmt: skip
+    folder = parent / "paper"
+    folder.mkdir()
+    (folder / "NOT-PRIVATE.txt").write_text("not private")
+    write_csv(folder / "figure-debias.csv", rows * 4)
+    write_csv(
+        folder / "figure-debias-claims.csv", [{"claim": "it helps " * 9, "data": "a", "verdict": "holds"}]
+    )
+    draw_debias(rows, folder / "figure-debias")
+    assert cli._run(["report", str(folder)]) == 0
+    return made | {"paper": folder / "report.html"}
+
+
 class TestFitting:
-    @pytest.mark.parametrize("width", [320, 390, 768, 1200, 1920])
-    def test_no_width_overflows_or_has_complaints(self, tab: Any, run: Path, width: int) -> None:
-        assert tab.open(run / "report.html", width=width, dark=width > 1000).overflow() == 0
-        assert tab.complaints() == []
-        assert tab.find("h1").text == "plain"
+    @pytest.mark.parametrize("width", [320, 390, 768, 1280, 1920])
+    def test_no_page_overflows_crowds_or_complains(
+        self, tab: Any, pages: dict[str, Path], width: int
+    ) -> None:
+        for name, page in pages.items():
+            assert tab.open(page, width=width, dark=width > 1000).overflow() == 0, name
+            assert tab.complaints() == [], name
+            if width in (390, 1280):
+                assert tab.js(CROWDED) == [], name
+                assert tab.js(UNEVEN) <= 1, name
+                rows = tab.js(ROWS_OF_TILES)
+                # A tile may have a row for itself at the top, where it is as wide as the row.
+                assert 1 not in rows[1:], name
+                sideways, shown = tab.js(SIDEWAYS)
+                assert sideways == shown, name
+
+    def test_names_that_lie_on_each_other_are_found(self, tab: Any, run: Path) -> None:
+        tab.open(run / "report.html")
+        tab.js("const [a, b] = document.querySelectorAll('svg.chart .tick'); for (const n of ['x', 'y']) "
+               "a.setAttribute(n, b.getAttribute(n))")  # fmt: skip
+        assert [kind for kind, *_ in tab.js(CROWDED)] == ["on each other"]
+
+    def test_the_first_screen_answers_without_scrolling(self, tab: Any, run: Path) -> None:
+        tab.open(run / "report.html", width=1280)
+        low = tab.js("return document.querySelector('.cards').getBoundingClientRect().bottom")
+        assert low <= 900
+        titles = [card.text for card in tab.all(".card h2")]
+        assert titles == ["What was released", "How far to trust it", "What it cost in privacy"]
+        assert "60 items counted over 2,000 users" in tab.find(".headline").text
+
+    def test_nothing_moves_for_those_who_ask_for_that(self, tab: Any, run: Path) -> None:
+        tab.open(run / "report.html")
+        reduced = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+        tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", reduced)
+        assert tab.js(MOVING) == 0
 
     def test_print_shows_all_and_overflows_nowhere(self, tab: Any, run: Path) -> None:
         tab.open(run / "report.html")
@@ -206,6 +335,7 @@ class TestFitting:
         tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         assert tab.overflow() == 0
         assert tab.js(SPILLING) == 0
+        assert tab.js("return getComputedStyle(document.querySelector('.cards')).display") == "grid"
         assert tab.js("return getComputedStyle(document.querySelector('.controls')).display") == "none"
         assert tab.js("return getComputedStyle(document.querySelector('g.step.later')).opacity") == "1"
         assert tab.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

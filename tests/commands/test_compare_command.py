@@ -405,7 +405,7 @@ class TestGoingOn:
     def test_ctrl_c_does_not_reach_workers_while_they_start(self, tmp_path):
         """The signal is sent to them alone, again and again from their birth on: they go on and say nothing."""
         process = subprocess.Popen(
-            [*RUN, "--workers", "2", "--out", "run"],
+            [*RUN, "--users", "2000", "--trials", "2", "--workers", "2", "--out", "run"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

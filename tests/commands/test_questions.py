@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.builders import Fedhist, document_in, files_in, rows_of, runs_in
+from tests.builders import Fedhist, document_in, files_in, page_in, rows_of, runs_in
 
 TOTAL = ("--total-epsilon", 4, "--total-delta", 1e-6)
 
@@ -50,7 +50,13 @@ def test_each_question_has_a_folder_and_one_table_shows_all(
     for name in ("place", "when"):
         folder = tmp_path / "answers" / name
         assert {"histogram.csv", "plan.json", "report.html", "result.json"} <= set(files_in(folder))
-        assert document_in(folder).items() <= document["questions"][name].items()
+        part = document_in(folder)
+        # A page of one answer says what all of them cost.
+        assert part.pop("together") == {"questions": 2, **document["tight"]}
+        assert (
+            "one of 2 questions about the same users. Together they cost epsilon" in page_in(folder).words()
+        )
+        assert part.items() <= document["questions"][name].items()
     assert [row["item"] for row in rows_of(tmp_path / "answers" / "place" / "histogram.csv")] == [
         "park",
         "shop: east",

@@ -106,7 +106,8 @@ class TestWhatIsOnIt:
     def test_the_numbers_are_those_of_the_files(self, folder: Path) -> None:
         page, document = page_in(folder), json.loads((folder / "result.json").read_text())
         charts = page.charts
-        assert set(charts) == {"released", "curve", "scores", "users", "budget", "bytes", "seconds"}
+        names = {"released", "curve", "scores", "chances", "users", "budget", "bytes", "seconds"}
+        assert set(charts) == names
         run = read_run(folder)
         by_label = {bar["label"]: bar for bar in charts["released"]["bars"]}
         for label, value, low, high in zip(run.labels, run.estimates, run.lows, run.highs, strict=True):

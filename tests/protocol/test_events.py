@@ -70,7 +70,7 @@ def test_a_field_of_another_type_is_refused(kind: str, change: dict[str, Any]) -
         "phase": {"phase": "select", "seconds": 1.0},
         "asked": {"round": "select", "stage": "", "participants": 3, "plan": "ab"},
         "charge": {"charge": {}},
-        "scores": {"candidates": [1.0], "scores": None, "chosen": 1.0},
+        "scores": {"candidates": [1.0], "scores": None, "base": None, "chances": None, "chosen": 1.0},
         "view": {
             "round": "select", "participant": "user 1", "places": [], "data": None, "had": [], "seen": [],
             "masked": False,

@@ -11,13 +11,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from local_grid import LocalGrid, Node, context_of, data_of, message_of, outcome
+from flwr.app import Message
+from local_grid import LocalGrid, Node, at, context_of, data_of, message_of, outcome, silent
 
 import fedhist.client.round_handlers
 from fedhist.client import app as client_app
 from fedhist.client.memory_file import MemoryFile
 from fedhist.protocol.clips.campaign_bound import ONE
 from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope, items_digest
@@ -197,16 +199,24 @@ def grid_at(folder: Path) -> LocalGrid:
     return LocalGrid({number: node_at(folder / str(number), number) for number in range(100, 104)})
 
 
-def test_masked_nodes_keep_the_bound_and_a_run_that_is_given_up_is_spent(tmp_path: Path) -> None:
+def test_masked_nodes_keep_the_bound(tmp_path: Path) -> None:
     settings = MASKED | {"epsilon": 40.0}
     found = [
         run_on_grid(grid_at(tmp_path), plan_of(day, **settings), labels=SHOPS).histogram for day in (1, 2, 3)
     ]
-    assert found[0][1] == pytest.approx(4 * THRESHOLD, abs=5) and found[2][1] == pytest.approx(0, abs=5)
-    spent = used(tmp_path / "100")
+    assert found[0][1] == pytest.approx(4 * THRESHOLD, abs=6) and found[2][1] == pytest.approx(0, abs=6)
+
+
+def test_a_masked_vector_that_is_lost_is_spent_and_one_that_was_never_due_is_not(tmp_path: Path) -> None:
+    def lost(message: Message, node: Node) -> list[Message]:
+        node.answer(message)
+        return []
+
     grid = grid_at(tmp_path)
-    for number in (101, 102, 103):
-        grid.nodes[number].fault = lambda message, node: []
+    grid.nodes[100].fault = at(MaskingStage.MASKING, lost)
+    for number in (102, 103):
+        grid.nodes[number].fault = at(MaskingStage.MASKING, silent)
     with pytest.raises(RoundFailed):
-        run_on_grid(grid, plan_of(4, **settings), labels=SHOPS)
-    assert used(tmp_path / "100") == spent  # no vector was due
+        run_on_grid(grid, plan_of(1, **MASKED), labels=SHOPS)
+    assert used(tmp_path / "100")[1] == pytest.approx(ONE / VISITS, rel=1e-3)
+    assert used(tmp_path / "102") == []

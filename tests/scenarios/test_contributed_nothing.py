@@ -392,7 +392,7 @@ def test_a_reply_can_carry_no_reason_but_the_known_ones(lab: Any) -> None:
 
 
 def test_the_documents_list_every_reason() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "deployment-failures.md").read_text()
     _, table = page.split("### Why a node did not answer")
     rows = [line for line in table.split("\n## ")[0].splitlines() if line.startswith("| `")]
     assert rows == [f"| `{reason.value}` | {reason.in_words} |" for reason in Refusal]

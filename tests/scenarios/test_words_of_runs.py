@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import html
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fedhist.client.populations import SparsePopulation
@@ -16,18 +21,33 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.codec import decode
 from fedhist.server.result_folder import write_results
+from fedhist.server.withholding import length_tells
 from fedhist.server.words import round_words
 from fedhist.simulations.engines import in_process, masked_in_process
-from fedhist.simulations.report.diagram import SERVER, run_steps
+from fedhist.simulations.report.charts import BarChart, BinChart, number, run_charts
+from fedhist.simulations.report.diagram import SERVER, Step, run_steps
+from fedhist.simulations.report.first_screen import headline
 from fedhist.simulations.report.narration import in_words
-from fedhist.simulations.report.run_data import read_run
+from fedhist.simulations.report.run_data import RunData, read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import simulate
 from fedhist.simulations.simulation_file import simulation_document, write_simulation
 from fedhist.testing.cases import PLANS, histograms_of, labels_for, some_rows
 
-KINDS = PLANS | {"fixed": Plan(users=60, items=3, selector="fixed", threshold=7.0)}
+_SMALL: dict[str, Any] = {"users": 60, "max_threshold": 20.0, "candidates": 6}
+KINDS = PLANS | {
+    "fixed": Plan(users=60, items=3, selector="fixed", threshold=7.0),
+    "one item, one user": Plan(users=1, items=1, max_threshold=20.0, candidates=6),
+    "not private": Plan(**_SMALL, items=3, selector="oracle"),
+    "other noise for the choice": Plan(**_SMALL, items=3, selector="dpsgd"),
+    "a large epsilon": Plan(**_SMALL, items=3, epsilon=40.0),
+    "nothing found": Plan(**_SMALL, domain="open", user_items=3, epsilon=0.05),
+    "nothing above the bar": Plan(**_SMALL, domain="open", release="truncated-laplace", epsilon=0.05),
+}
 kinds = pytest.mark.parametrize("kind", KINDS)
+ONE_OF_SEVERAL = re.compile(
+    r"(?<![\d.,])1 (items|users|participants|values|counts|nodes|trials|(noisy )?whole numbers)\b"
+)
 
 
 @dataclass
@@ -55,7 +75,7 @@ class Run:
 
         monkeypatch.setattr(in_process, "encode", encoded)
         monkeypatch.setattr(masked_in_process, "joint_terms", masked)
-        rows = some_rows(self.plan, seed=3, users=self.plan.users)
+        rows = some_rows(self.plan, seed=3, users=max(self.plan.users, 2))[-self.plan.users :]
         labels = None if self.plan.items else labels_for(self.plan)
         population = SparsePopulation(histograms_of(rows), labels=labels)
         self.result = simulate(population, self.plan, seed=2, observe=self.events.append)
@@ -63,7 +83,7 @@ class Run:
         write_simulation(folder, simulation_document(population, self.result.release, self.events, labels))
         self.data = read_run(folder)
         self.steps = list(run_steps(self.data))
-        self.page = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", run_page(self.data))).split())
+        self.page = words_of(self.data)
 
     def place(self, kind: type[Event], round_: Round) -> int:
         """Where in the run the first event of this kind and round is."""
@@ -75,16 +95,34 @@ class Run:
         )
 
 
+def words_of(data: RunData, *, without: str = "") -> str:
+    """What a reader of the page sees, without the elements of these names."""
+    body = run_page(data).split("<main>")[1].split("</main>")[0]
+    body = re.sub(rf"<({without}).*?</\1>", " ", body, flags=re.DOTALL) if without else body
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+@cache
+def watched(kind: str) -> Run:
+    """A run of this kind, for all tests."""
+    run = Run(KINDS[kind])
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        run.simulate(patch, Path(folder))
+    return run
+
+
 @pytest.fixture
-def run(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    watched = Run(KINDS[kind])
-    watched.simulate(monkeypatch, tmp_path)
-    return watched
+def run(kind: str) -> Run:
+    return watched(kind)
 
 
 @kinds
 def test_the_numbers_in_the_words_are_those_of_the_messages(run: Run) -> None:
     words = round_words(run.plan)
+    if run.data.found_nothing:
+        words = {Round.DISCOVER: words[Round.DISCOVER]}
+    else:
+        words[Round.RELEASE] = round_words(run.result.release.round_plan)[Round.RELEASE]
     assert set(words) == set(run.sent)
     for round_, said in words.items():
         numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", said.sends)]
@@ -97,6 +135,10 @@ def test_the_numbers_in_the_words_are_those_of_the_messages(run: Run) -> None:
         assert numbers or run.plan.items is None
 
 
+def _charged(step: Step) -> bool:
+    return "ledger is charged" in step.detail or "ledger notes that this step is not private" in step.detail
+
+
 @kinds
 def test_a_round_is_said_to_be_charged_when_it_was(run: Run) -> None:
     paid = {charge.round for charge in run.result.release.charges}
@@ -106,14 +148,14 @@ def test_a_round_is_said_to_be_charged_when_it_was(run: Run) -> None:
     )
     for round_ in run.sent:
         if round_ not in paid:
-            assert not any("ledger is charged" in step.detail for step in run.steps if step.round == round_)
+            assert not any(map(_charged, (step for step in run.steps if step.round == round_)))
             continue
         first = run.place(Charged, round_) < run.place(RoundAsked, round_)
         steps = [step for step in run.steps if step.round == round_]
-        charged = next(i for i, step in enumerate(steps) if "ledger is charged" in step.detail)
+        charged = next(i for i, step in enumerate(steps) if _charged(step))
         asked = next(i for i, step in enumerate(steps) if step.start == SERVER != step.end)
         assert (charged < asked) == first
-        assert sum("ledger is charged" in step.detail for step in steps) == 1
+        assert sum(map(_charged, steps)) == 1
 
 
 @kinds
@@ -152,3 +194,218 @@ def test_the_choice_is_compared_with_the_best_by_its_numbers(run: Run) -> None:
     more = curve["loss"][nearest] / min(curve["loss"]) - 1
     assert said and (said[2] is None) == (more < 0.005)
     assert said[2] is None or int(said[2]) == pytest.approx(100 * more, abs=1.5)
+
+
+@kinds
+def test_the_sentence_to_forward_has_the_numbers_of_the_release(run: Run) -> None:
+    release, said = run.result.release, " ".join(headline(run.data).split())
+    assert said in run.page
+    assert said.startswith("Simulation: ")
+    cost = run.result.tight
+    private = release.private and math.isfinite(cost.epsilon)
+    assert ("not private" in said) != private
+    assert (f"epsilon {number(cost.epsilon)}" in said) == private
+    assert (f", delta {cost.delta:.3g}" in said) == (private and cost.delta > 0)
+    people = "1 user" if run.plan.users == 1 else f"{run.plan.users} users"
+    assert people in said
+    items = len(release.histogram)
+    assert (f"{items} item{'' if items == 1 else 's'} counted" in said) == (items > 0)
+    assert ("nothing was released" in said) == release.found_nothing
+    assert ("only the threshold was released" in said) == (items == 0 and not release.found_nothing)
+
+
+@kinds
+def test_the_noise_that_is_named_is_the_noise_that_was_drawn(run: Run) -> None:
+    release = run.result.release
+    if len(release.histogram) == 0:
+        return
+    reaches = [float(one.replace(",", "")) for one in re.findall(r"±\s([\d.,e+-]*\d)", headline(run.data))]
+    if release.bar is not None:
+        named = re.search(r"noise with a standard error of ([\d.,]*\d)", headline(run.data))
+        assert named and float(named[1].replace(",", "")) == pytest.approx(release.standard_error, rel=0.006)
+        assert reaches == []
+        return
+    largest = int(release.histogram.argmax())
+    above = release.interval.high - release.histogram
+    errors = None if release.item_release is None else release.item_release.errors
+    alike = errors is None or errors.min() == errors.max()
+    due = [above[largest]] if alike else [above.min(), above.max()]
+    assert reaches == pytest.approx(due, rel=0.006)
+    assert ("every item has noise of its own" in run.page) == (not alike)
+    if alike and release.item_release is None:
+        # 95 % of a normal or a Laplace noise, and of sums of shares between the two.
+        assert 1.7 < due[0] / release.standard_error < 2.3
+
+
+@kinds
+def test_what_was_released_is_named_as_the_plan_makes_it(run: Run) -> None:
+    plan, release = run.plan, run.result.release
+    some = len(release.histogram) > 0
+    assert ("of a list that was fixed beforehand" in run.page) == (plan.items is not None)
+    assert ("found privately" in run.page) == (plan.discovers and some)
+    assert ("or public already" in run.page) == bool(plan.discovers and some and plan.known)
+    assert ("whose noisy count is above a bar" in run.page) == (release.bar is not None and some)
+    if plan.items is not None and not plan.per_item:
+        norm = release.round_plan.norm.value
+        assert f"Every user contributes at most C = {number(release.threshold)} in {norm} norm." in run.page
+    left = [step.detail for step in run.steps if step.title == "released"]
+    assert bool(left) != release.found_nothing
+    rest = release.rest
+    assert any("what clipping took by item" in words for words in left) == (
+        rest is not None and rest.items is not None
+    )
+    assert any("what it took in all" in words for words in left) == (
+        rest is not None and rest.total is not None
+    )
+
+
+@kinds
+def test_what_clipping_did_is_said_as_it_was(run: Run) -> None:
+    document, plan = run.data.document, run.plan
+    some = len(run.data.values) > 0
+    assert ("too small on average" in run.page) == (some and not plan.per_item)
+    assert ("upper limits include" in run.page) == (plan.upper_limits is not None)
+    assert ("estimates are multiplied" in run.page) == (document.get("rescaled_by", 1.0) != 1.0)
+    assert ("Before debiasing" in run.page) == plan.per_item
+    loss = f"Relative loss: {100 * document['relative_loss']:.1f} %"
+    assert loss in run.page.replace("\u00a0", " ")
+    if "which may cancel" in run.page:
+        # Parts that cancel add up to no less than the whole.
+        assert document["clipping_error"] + document["noise_error"] >= document["relative_loss"] - 1e-9
+
+
+@kinds
+def test_users_that_are_said_to_be_clipped_are(run: Run) -> None:
+    chart = run_charts(run.data).get("users")
+    assert isinstance(chart, BinChart)
+    marked = "those right of the threshold are clipped" in chart.title
+    assert marked == (not run.data.found_nothing and run.plan.thresholds == 1) == bool(chart.rules)
+    if not marked:
+        return
+    clipped = round(run.data.document["clipped_users"] * run.plan.users)
+    bins = list(zip(chart.edges, chart.edges[1:], chart.counts, strict=False))
+    # The first bin has the users of norm one, too, whom a threshold of one leaves as they are.
+    surely = sum(users for low, _, users in bins if low >= run.data.threshold and low > bins[0][0])
+    perhaps = sum(users for low, high, users in bins if low <= run.data.threshold < high)
+    assert surely <= clipped <= surely + perhaps
+
+
+@kinds
+def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run) -> None:
+    plan, document = run.plan, run.data.document
+    private = run.result.release.private and document["tight"]["epsilon"] is not None
+    useful = private and document["tight"]["epsilon"] <= 12
+    assert ("With or without any one user" in run.page) == (useful and plan.neighbours == "add-remove")
+    assert ("Whatever data any one user had" in run.page) == (useful and plan.neighbours == "replace")
+    assert ("An epsilon this large" in run.page) == (private and not useful)
+    assert ("The server is trusted" in run.page) == (private and not plan.is_masked)
+    noisy = plan.noise_by_devices
+    assert ("the server saw sums only" in run.page) == (private and plan.is_masked and not noisy)
+    assert ("the server saw noisy sums only" in run.page) == (private and noisy)
+    if noisy:
+        # Answers that are results already are charged before they are asked for.
+        assert all(run.place(Charged, round_) < run.place(RoundAsked, round_) for round_ in run.sent)
+    assert ("read the exact statistic" in run.page.lower()) == (plan.selector == "oracle")
+    if private:
+        assert document["tight"]["epsilon"] <= document["total"]["epsilon"] * (1 + 1e-9)
+        budget = run_charts(run.data)["budget"]
+        assert sum(part.value for part in budget.parts) == pytest.approx(document["total"]["epsilon"])
+    else:
+        assert run_charts(run.data)["budget"].rules == ()
+
+
+@kinds
+def test_chances_are_those_of_the_draw(run: Run) -> None:
+    seen = (run.data.simulation or {})["scores"]
+    told = re.search(r"ine of ten draws lie between ([\d.,]+) and ([\d.,]+);", run.page)
+    drawn = told is not None
+    assert drawn == (seen is not None and seen["chances"] is not None)
+    charged = [charge.name for charge in run.result.release.charges if charge.round == "select"]
+    assert drawn == (charged == ["exponential-mechanism"] and run.plan.thresholds == 1)
+    if not drawn:
+        return
+    chances, base = np.array(seen["chances"]), np.array(seen["base"])
+    low, high = (float(end.replace(",", "")) for end in told.groups())
+    xs = np.array(seen["candidates"])
+    between = (xs >= low * (1 - 1e-3)) & (xs <= high * (1 + 1e-3))
+    assert chances[between].sum() >= 0.899 * chances.sum()
+    both = run.plan.chooses_mechanism
+    assert chances.sum() == pytest.approx(1) or (both and 0 < chances.sum() < 1)
+    assert both == ("The run chose" in run.page) or chances.sum() > 0.999
+    # What the score adds to the base measure's logarithm is in proportion to the score.
+    added = np.log(chances) - np.log(base)
+    scores = np.array(seen["scores"])
+    if np.ptp(scores) == 0:
+        return
+    slope = np.polyfit(scores - scores.max(), added, 1)[0]
+    assert slope > 0
+    assert np.allclose(
+        added - added.max(), (scores - scores[added.argmax()]) * slope, atol=1e-6 + 1e-6 * np.ptp(added)
+    )
+
+
+@kinds
+def test_every_released_value_has_its_interval_and_one_is_no_plural(run: Run) -> None:
+    charts = run_charts(run.data)
+    shown = charts.get("released")
+    assert (shown is None) == (len(run.data.values) == 0)
+    if isinstance(shown, BarChart):
+        assert all(bar.low is not None and bar.high is not None for bar in shown.bars)
+        if run.result.release.bar is None:
+            assert all(bar.low <= max(bar.value, 0) <= bar.high for bar in shown.bars)
+    told = words_of(run.data, without="svg|table")
+    found = ONE_OF_SEVERAL.search(told)
+    assert found is None, told[found.start() - 60 : found.end() + 40]
+    assert not re.search(r"\b(nan|None|inf)\b", run.page)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "masked discovered", "open", "debiased"])
+def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
+    run = watched(kind).data
+    hidden = (
+        "relative_loss",
+        "estimate_loss",
+        "clipping_error",
+        "noise_error",
+        "clipped_users",
+        "clipped_mass",
+    )
+    shared = {name: value for name, value in run.document.items() if name not in hidden}
+    shared["seconds"] = dict.fromkeys(shared["seconds"])
+    shared["bytes_per_user"] = {
+        name: None if length_tells(run.plan, name) else size
+        for name, size in shared["bytes_per_user"].items()
+    }
+    shared["rounds"] = {
+        name: report | {"seconds": None, "bytes": shared["bytes_per_user"][name], "stages": {}}
+        for name, report in shared["rounds"].items()
+    }
+    words = words_of(replace(run, document=shared, simulation=None))
+    assert "not private, simulation only" not in words.replace("seeded simulation", "")
+    for about in ("Relative loss", "true count", "draws lie", "those right of", "of the users"):
+        assert about not in words
+
+
+def test_the_sentence_names_the_window_of_time() -> None:
+    plan = Plan(**_SMALL, items=3, window="2026-W47")
+    assert " over 60 users in 2026-W47, " in headline(replace(watched("gaussian").data, plan=plan))
+
+
+def test_of_several_trials_the_means_are_called_means() -> None:
+    run = watched("gaussian").data
+    trials = [{"threshold": run.threshold, "relative_loss": 0.1}] * 3
+    words = words_of(replace(run, document=run.document | {"trials": trials}))
+    assert "Simulation, first of 3 trials: " in words
+    assert "Mean relative loss of 3 trials" in words
+    assert "mean of the trials" in words
+
+
+def test_a_list_that_was_read_off_the_data_is_called_so() -> None:
+    run = watched("gaussian").data
+    note = "not private: the items were read off the data"
+    told = {"private": False, "not_private": ["items"], "notes": [note]}
+    words = words_of(replace(run, document=run.document | told))
+    assert "of a list that was read off the data" in words
+    assert "The items were read off the data." in words
+    assert "With or without" not in words
+    assert words.count("do not publish") == 1

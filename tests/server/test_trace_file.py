@@ -23,11 +23,11 @@ from fedhist.protocol.events import (
     StateEntered,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, write_trace
+from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, trace_in, write_trace
 
 CLOSED = Plan(users=10, items=3)
 OPEN = Plan(users=10, domain="open", release="truncated-laplace")
-SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], chosen=2.0)
+SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], base=[1.0, 0.5], chances=[0.4, 0.6], chosen=2.0)
 END = RunEnded(outcome="released", reason=None)
 
 
@@ -150,7 +150,7 @@ class TestStrictReading:
         ("number", "line", "why"),
         [
             (1, "{}", "not the header"),
-            (1, '{"trace": 2}', "lacks a field"),
+            (1, '{"trace": 3}', "lacks a field"),
             (3, "{", "not JSON"),
             (3, "[]", "not a JSON object"),
             (3, "", "not JSON"),
@@ -174,7 +174,7 @@ class TestStrictReading:
     @pytest.mark.parametrize(
         ("change", "why"),
         [
-            ({"trace": 1}, "version 1; allowed: version 2"),
+            ({"trace": 1}, "version 1; allowed: version 3"),
             ({"plan": Plan(users=10, items=3, epsilon=50.0).to_json()}, "not the one that its digest names"),
         ],
     )
@@ -198,3 +198,14 @@ class TestStrictReading:
         (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
         with pytest.raises(InvalidFile, match="not UTF-8"):
             read_trace(tmp_path / "bytes.jsonl")
+
+
+class TestBesideAResult:
+    def test_it_is_that_of_the_result_s_plan_or_refused(self, tmp_path: Path) -> None:
+        assert trace_in(tmp_path, CLOSED) is None
+        written(tmp_path, END)
+        found = trace_in(tmp_path, CLOSED)
+        assert found is not None
+        assert found.events == [END]
+        with pytest.raises(InvalidFile, match="not that of the result beside it"):
+            trace_in(tmp_path, OPEN)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.simulation import Result, simulate
-from tests.builders import Fedhist, population_of
+from tests.builders import ROOT, Fedhist, population_of
 
 MASKED: dict[str, Any] = {"masking": "secagg", "participants": 4}
 
@@ -41,16 +44,39 @@ def ran(day: int, memory: Path, engine: str = "in-process", **settings: Any) -> 
     return simulate(users_of(day), plan, seed=day, engine=opened, campaign_memory=memory)
 
 
-ENGINES = [
-    ({"workers": 2}, {}),
-    ({}, MASKED),
-    pytest.param({"engine": "ray"}, {}, marks=pytest.mark.slow),
-    pytest.param({"engine": "flower-simulation", "nodes": 4}, {}, marks=pytest.mark.slow),
-    pytest.param({"engine": "flower-simulation", "nodes": 4}, MASKED, marks=pytest.mark.slow),
-]
+# Flower and Ray read their environment once, so they start in a process of their own.
+ON_RAY = """
+from pathlib import Path
+from tests.simulations.test_campaign import MASKED, ran
+
+here, nodes = Path("."), {"engine": "flower-simulation", "nodes": 4}
+others = {"ray": {"engine": "ray"}, "nodes": nodes, "masked": nodes | MASKED}
+for day in (1, 2):
+    usual = ran(day, here / "usual")
+    for name, settings in others.items():
+        other = ran(day, here / name, **settings)
+        print(name, day, (usual.release.histogram == other.release.histogram).all())
+"""
 
 
-@pytest.mark.parametrize(("engine", "masks"), ENGINES)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ray_and_flowers_nodes_release_the_same(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_RAY],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        cwd=tmp_path,
+        env=environment | {"FLWR_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )
+    names = [f"{name} {day} True" for day in (1, 2) for name in ("ray", "nodes", "masked")]
+    assert done.stdout.splitlines() == names, done.stderr
+
+
+@pytest.mark.parametrize(("engine", "masks"), [({"workers": 2}, {}), ({}, MASKED)])
 def test_the_same_seed_has_the_same_releases_wherever_devices_run(
     tmp_path: Path, engine: dict[str, Any], masks: dict[str, Any]
 ) -> None:

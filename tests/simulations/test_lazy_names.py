@@ -16,7 +16,7 @@ from fedhist.protocol.labels import name_bytes
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.simulation import simulate
 
-USERS, ITEMS, NAME_BYTES, PIECE = 2000, 30_000, 1000, 200
+USERS, ITEMS, NAME_BYTES, PIECE = 300, 24_000, 1000, 200
 
 
 @pytest.fixture(autouse=True)
@@ -102,16 +102,16 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("truth", [False, True])
 @pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
-def test_a_run_reads_names_a_few_times_and_never_has_them_all(settings: dict[str, Any], truth: bool) -> None:
+def test_a_run_reads_names_a_few_times_and_never_has_them_all(settings: dict[str, Any]) -> None:
+    """With the truth beside the release, which reads all that a run without it reads, and more."""
     users = population()
     plan = Plan(**PLANNED, **settings)
-    simulate(users, plan, seed=3, truth=truth)
+    simulate(users, plan, seed=3, truth=True)
     users.labels = NamesOnDisk()
     tracemalloc.start()
     try:
-        release = simulate(users, plan, seed=3, truth=truth).release
+        release = simulate(users, plan, seed=3, truth=True).release
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

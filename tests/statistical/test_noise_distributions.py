@@ -165,9 +165,10 @@ def test_opendp_draws_the_same_noise(kind: str, width: float) -> None:
     peer = np.array(theirs([0] * 40_000))
 
     def ours(wanted: float) -> Integers:
+        draws = 10 * len(peer)
         if kind == "laplace":
-            return discrete_laplace(DRAWS, laplace_scale(Fraction(wanted)), source=SeededSource(14))
-        return discrete_gaussian(DRAWS, gaussian_variance(Fraction(wanted) ** 2), source=SeededSource(14))
+            return discrete_laplace(draws, laplace_scale(Fraction(wanted)), source=SeededSource(14))
+        return discrete_gaussian(draws, gaussian_variance(Fraction(wanted) ** 2), source=SeededSource(14))
 
     assert two_sample_p_value(peer, ours(width), width) > PASSES_UNSEEDED
     assert two_sample_p_value(peer, ours(1.08 * width), width) < PASSES_UNSEEDED

@@ -35,7 +35,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
 
 class TestRoundTrip:
     @given(labels=LABELS | st.just(None) | st.just([5, -1, 2**62]))
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_counts_and_labels_come_back(self, tmp_path: Path, labels: list[str] | None) -> None:
         path = tmp_path / "p.npz"
         write_matrix(population(labels), path, force=True)

@@ -93,7 +93,7 @@ class TestAnyWay:
     @pytest.mark.parametrize("memory", [ROOMY, NO_ROOM])
     @pytest.mark.parametrize("counted", [True, False])
     def test_it_is_what_plain_python_counts(self, memory: Memory, counted: bool) -> None:
-        @settings(max_examples=60, deadline=None)
+        @settings(max_examples=30, deadline=None)
         @given(
             rows=rows_of_text | rows_of_numbers,
             batch=st.integers(1, 70),

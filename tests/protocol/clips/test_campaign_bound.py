@@ -168,3 +168,22 @@ def test_neighbours_over_all_windows_are_no_further_apart_than_one_release_allow
     assert furthest <= 1 / z * (1 + 1e-12)
     # Of two visits, the third window leaves the other user one.
     assert furthest > (0.98 if visits == 1 or items == 2 or neighbours is Neighbours.ADD_REMOVE else 0.85) / z
+
+
+def test_what_one_window_holds_is_seen_in_others_but_never_by_more_than_two_bounds() -> None:
+    """Why a ledger counts all releases of a campaign for one user in one window."""
+    visits, threshold = 2, Threshold(steps=1000, bits=3)
+    sizes, apart = (0, 30, 60, 125, 300), []
+    for history in product(sizes, repeat=3):
+        paths = []
+        for counts in (history, (0, *history[1:])):
+            left, path = ONE, []
+            for count in counts:
+                user = user_of([count])
+                path.append(int(sent(user, left_of(left), threshold, visits, 1)[0]))
+                left -= int(taken_from(user_squares(user), left_of(left), threshold, visits=visits)[0])
+            paths.append(path)
+        apart.append(sum((one - other) ** 2 for one, other in zip(*paths, strict=True)))
+    bound = visits * threshold.steps**2
+    # More than one window's own C^2, and at most the two bounds that are proved.
+    assert 0.9 * bound < max(apart) <= 2 * bound

@@ -53,7 +53,7 @@ def test_names_are_those_of_their_numbers_with_all_their_bytes(
 
 
 @given(labels=lists, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_order_is_that_of_the_bytes(labels: list[Any], data: st.DataObject) -> None:
     numbers = some(labels, data)
     order, again = byte_order(labels, numbers)
@@ -64,7 +64,7 @@ def test_the_order_is_that_of_the_bytes(labels: list[Any], data: st.DataObject) 
 
 
 @given(labels=lists, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_keys_that_are_written_alike_are_one_and_a_text_stands_for_them(
     labels: list[Any], data: st.DataObject
 ) -> None:
@@ -82,7 +82,7 @@ def test_keys_that_are_written_alike_are_one_and_a_text_stands_for_them(
 
 
 @given(labels=lists, left_out=st.lists(names, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_one_number_for_each_name_and_none_for_those_left_out(labels: list[Any], left_out: list[Any]) -> None:
     gone, first = set(map(str, left_out)), {}
     expected = [
@@ -102,7 +102,7 @@ def test_names_of_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
     keys=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**62), st.integers(0, 2**17)), max_size=40),
     dtype=st.sampled_from([np.int64, np.int32]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_keys_are_ordered_by_their_digits(keys: list[int], dtype: Any) -> None:
     array = np.array([key % (np.iinfo(dtype).max + 1) for key in keys], dtype=dtype)
     order = rising_order(array, int(array.max(initial=0)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
@@ -191,6 +191,7 @@ class TestWhomToLeaveOut:
         assert devices_to_leave_out(complaints) == gone
 
     @given(st.sets(st.integers(0, 29), max_size=6), st.data())
+    @settings(max_examples=40)
     def test_no_complaint_is_left_and_liars_take_few_with_them(
         self, bad: set[int], data: st.DataObject
     ) -> None:

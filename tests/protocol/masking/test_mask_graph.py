@@ -152,7 +152,9 @@ class TestParameters:
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "masking.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "masking-parameters.md").read_text(
+        encoding="utf-8"
+    )
     heading = re.search(r"^\| n \| (.*) \|$", page, re.MULTILINE)
     assert heading
     columns = [tuple(map(float, re.findall(r"0\.\d+", cell))) for cell in heading[1].split("|")]

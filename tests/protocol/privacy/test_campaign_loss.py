@@ -15,7 +15,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_delta, noise_multiplier
 from fedhist.protocol.privacy.composition import basic_total, epsilon_at, tight_total
-from fedhist.protocol.privacy.concentrated import Spending, campaign_spending, gaussian_rho
+from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending, gaussian_rho
 from fedhist.protocol.privacy.ledger import Charge, Cost, GaussianLoss
 from fedhist.server.steps import planned_charges
 
@@ -79,6 +79,14 @@ def test_what_comes_beside_a_campaign_adds_up_as_ever() -> None:
     )
     assert math.isclose(epsilon_at(entries, 1e-5), epsilon_at([one, OTHER], 1e-5), rel_tol=1e-6)
     assert Spending.total([Spending.of(entries[:2]), Spending.of(entries[2:])]) == spent
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([("a", 1), ("a", 3), ("b", 30), (None, 0)]), min_size=1, max_size=40))
+def test_a_limit_never_claims_less_than_tight_composition(runs: list[tuple[str | None, int]]) -> None:
+    entries = [OTHER if name is None else release_of(campaign=name, visits=visits) for name, visits in runs]
+    for limit in (Limit(10.0, 1e-5), Limit(10.0, 1e-4)):
+        assert limit.claimed(Spending.of(entries)) >= epsilon_at(entries, limit.delta) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -108,11 +108,11 @@ class TestTheSameForAnyNumber:
     def test_of_release_errors_and_report(self, name: str) -> None:
         population = NAMED if PLANS[name].is_open else USERS
         plan = plans_for(population, {name: PLANS[name]})[name]
-        engines = [engine_named("in-process", workers=workers) for workers in (1, 2, 5)]
-        one, *others = (
+        engines = [engine_named("in-process", workers=workers) for workers in (1, 3)]
+        one, other = (
             told(simulate(population, plan, seed=4, engine=engine, report=True)) for engine in engines
         )
-        assert others == [one, one]
+        assert other == one
 
     def test_measured_later_a_report_is_the_same(self) -> None:
         plan = Plan(users=300, items=12)

@@ -90,7 +90,7 @@ class TestSentiment140:
         by=st.sampled_from(["author", "addressee"]),
         quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
     )
-    @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_tweets_are_read_as_by_hand(
         self, write: Write, texts: list[str], by: str, quoting: int
     ) -> None:
@@ -212,7 +212,7 @@ class TestLines:
         assert latin.population.users == 3
 
     @given(data=st.binary(max_size=300))
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_bytes_are_read_or_refused_in_one_sentence(self, write: Write, data: bytes) -> None:
         beginnings = {"a.csv": b"user,item\n", "a.txt": b"", "a.gz": b"\x1f\x8b", "a.parquet": b"PAR1"}
         for name, beginning in beginnings.items():

@@ -1,0 +1,214 @@
+"""`fedhist campaign`: its commands and options, apart from what they do, so that --help answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from fedhist.commands.data_options import column_options, memory_option, time_option
+from fedhist.commands.option_groups import Group
+from fedhist.commands.plan_options import PATH, plan_options
+from fedhist.commands.plugin_option import NameOf, plugin_option
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.simulations.engines.contract import ENGINES
+
+FOLDER = click.argument("folder", type=PATH)
+NOT_HERE = ("users", "items", "participants", "window", "campaign", "epsilon", "delta", "delta_select")
+"""Fields of the plan that the data, the calendar or the total say."""
+MOVED = click.option(
+    "--moved",
+    is_flag=True,
+    help="The folder lies somewhere else than it did, and no copy of it is left behind. Needed once.",
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group(
+    cls=Group,
+    examples=(
+        "# thirteen weeks under epsilon 3; then, every Monday, what is due",
+        "fedhist ledger limit a.db --epsilon 3 --delta 1e-5",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
+        "fedhist campaign run q4 --data visits.csv",
+        "fedhist campaign show q4",
+    ),
+)
+def campaign() -> None:
+    """A release of every week, or of any windows, as one command: a plan, a calendar, one ledger.
+
+    FOLDER holds the definition, one result folder for each window, and index.html, which draws the items over time.
+    """
+
+
+@campaign.command(
+    context_settings={"show_default": True},
+    examples=(
+        "# all that the ledger's limit leaves; items are found, and known from then on",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
+        "# a total of its own, for nodes of Flower",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --total-epsilon 3",
+    ),
+)
+@FOLDER
+@click.option(
+    "--windows",
+    multiple=True,
+    required=True,
+    metavar="W..W",
+    help="The calendar: 2026-W40..2026-W52, 2026-W40x13 for thirteen from the first on, or single windows; days, "
+    "months and years likewise, with commas between them. No two may share a day.",
+)
+@click.option(
+    "--ledger",
+    type=PATH,
+    metavar="FILE",
+    required=True,
+    help="Charge all windows to this file, made if missing. If it has no limit, the total is its limit from now on.",
+)
+@click.option(
+    "--total-epsilon",
+    type=float,
+    metavar="E",
+    help="What all windows together may cost one user, ever. It is split evenly, so that all of them fit as the ledger "
+    "counts. [default: the ledger's limit]",
+)
+@click.option("--total-delta", type=float, metavar="D", help="The same of delta. [default: 1e-6]")
+@click.option(
+    "--thresholds",
+    type=click.Choice(["choose", "narrow", "first"]),
+    help="How windows after the first get their threshold. choose: each its own; narrow: each its own, between an "
+    "eighth and eight times the last one; first: the first window's, and its budget goes to the histograms. "
+    "[default: choose; first with --visits]",
+)
+@click.option(
+    "--discover",
+    default="each",
+    type=click.Choice(["each", "first"]),
+    help="Open domain: find new items in each window, beside those that earlier ones released; or in the first only, "
+    "and spend the rest on counting them.",
+)
+@click.option(
+    "--spare",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Leave room in the total for this number of windows that break off and are run again.",
+)
+@click.option(
+    "--delay",
+    type=int,
+    default=0,
+    metavar="DAYS",
+    help="A window is due this long after its last day, for data that comes late.",
+)
+@column_options
+@time_option
+@click.option(
+    "--items-file",
+    type=PATH,
+    metavar="FILE",
+    help="The public list of the items to count, one a line; a copy is kept. Without it and --bins, items are found "
+    "privately.",
+)
+@click.option(
+    "--normalise",
+    type=click.Choice(["nfc", "casefold"]),
+    default=None,
+    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding.",
+)
+@click.option(
+    "--users",
+    type=int,
+    metavar="N",
+    help="The number of users, if it is known: for warnings, and for nodes of Flower, which need it.",
+)
+@click.option("--nodes", type=int, metavar="N", help="With --masking: the number of participants.")
+@plan_options(*(name for name in FIELDS if name not in NOT_HERE))
+@plugin_option
+@click.pass_context
+def new(context: click.Context, /, folder: Path, **flags: Any) -> None:
+    """Define a campaign: whole or not at all, and without reading any data.
+
+    It says what one window costs and what all of them cost.
+    """
+    from fedhist.commands.campaigns import define_campaign
+
+    for name in ("domain", "epsilon_select"):
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            flags[name] = None
+    define_campaign(folder, flags)
+
+
+@campaign.command(
+    context_settings={"show_default": True},
+    examples=(
+        "# every Monday",
+        "fedhist campaign run q4 --data visits.csv",
+        "# charge and run once more a window whose result is lost",
+        "fedhist campaign run q4 --data visits.csv --again 2026-W41",
+    ),
+)
+@FOLDER
+@click.option(
+    "--data",
+    type=PATH,
+    metavar="FILE",
+    required=True,
+    help="The table that has the windows' rows: .csv, .tsv, .jsonl or .parquet, a folder or a quoted pattern of such "
+    "files. How it is read was said when the campaign was made.",
+)
+@memory_option
+@click.option(
+    "--again",
+    multiple=True,
+    metavar="W",
+    help="Charge and run this window once more, which was charged and not released; may be given several times.",
+)
+@click.option(
+    "--until",
+    metavar="DATE",
+    help="Run what was due at the beginning of this day of UTC, and nothing later.",
+)
+@MOVED
+@click.option(
+    "--engine",
+    type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
+    default="in-process",
+    help="Where the devices run, as in 'fedhist run'.",
+)
+@click.option("--nodes", type=int, metavar="N", help="The number of nodes, with --engine flower-simulation.")
+@click.option(
+    "--ray-address", metavar="ADDRESS", help="The Ray cluster of --engine ray or flower-simulation."
+)
+@click.option("--workers", type=int, metavar="N", help="The number of processes of --engine in-process.")
+@plugin_option
+@click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl, for each window.")
+@click.option("--no-report", is_flag=True, help="Leave out each release's report.html.")
+@click.option("--quiet", is_flag=True, help="No progress and no summary.")
+@AS_JSON
+def run(folder: Path, **flags: Any) -> None:
+    """Run what is due: windows whose last day is over, by UTC, and that have no release yet, in order.
+
+    After a crash, call it again: a window that is released is never run twice, and one that was charged and whose
+    result is lost is left alone and reported.
+    """
+    from fedhist.commands.campaigns import run_campaign
+
+    run_campaign(folder, flags)
+
+
+@campaign.command(examples=("fedhist campaign show q4",))
+@FOLDER
+@MOVED
+@AS_JSON
+def show(folder: Path, moved: bool, as_json: bool) -> None:
+    """Print the calendar with what each window cost, what is spent and left, and what is due next.
+
+    It also brings index.html up to date, for releases that nodes of Flower made.
+    """
+    from fedhist.commands.campaigns import show_campaign
+
+    show_campaign(folder, moved=moved, as_json=as_json)

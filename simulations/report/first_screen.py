@@ -1,0 +1,258 @@
+"""The first screen of a run's page: what was released, how far to trust it, and what it cost, in words.
+
+Every sentence is made from what the plan and the release say. `tests/scenarios/test_words_of_runs.py` checks them for
+every kind of plan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedhist.display.plurals import counted
+from fedhist.display.visible_text import visible
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.rounds import Round
+from fedhist.server.words import lost_words, method, release_words, round_words
+from fedhist.simulations.report.charts import number
+from fedhist.simulations.report.pieces import BADGE, Card, cards, head
+from fedhist.simulations.report.run_data import RunData
+
+_NAME_LETTERS = 60
+_NOT_PRIVATE = "not private: "
+# A factor of e^epsilon beyond this one is no limit that means anything to a reader.
+_LARGEST_EPSILON = 12.0
+_INTERVAL = "95\u00a0% interval"
+_LOSS_WORDS = (
+    "The absolute errors of all values add up to this share of all counts: 0\u00a0% is exact, and a histogram of zeros "
+    "loses 100\u00a0%."
+)
+
+
+def first_screen(run: RunData) -> str:
+    """The name of the run, one sentence that can be forwarded, and three answers."""
+    answers = (
+        Card("What was released", _released_value(run), _released_words(run)),
+        Card("How far to trust it", _trust_value(run), _trust_words(run), _loss_words(run)),
+        Card("What it cost in privacy", _cost_value(run), _cost_words(run)),
+    )
+    return head("fedhist run", run.name, headline(run), *_kinds(run)) + cards(answers)
+
+
+def headline(run: RunData) -> str:
+    """The run in one sentence."""
+    users, cost = _users(run), "and not private"
+    if is_private(run):
+        cost = f"at a privacy cost of {_guarantee(run.document['tight'])}"
+    if run.found_nothing:
+        said = f"no item was found among those of {users}, and nothing was released, {cost}."
+    elif len(run.values) == 0:
+        said = f"no item of {users} was above the bar, and only the threshold was released, {cost}."
+    else:
+        items = counted(len(run.values), "item")
+        noise = f"noise of {_reach(run)} (95\u00a0%)"
+        if run.is_above_bar:
+            noise = f"noise with a standard error of {_about(run.document['standard_error'])}"
+        said = f"{items} counted over {users}, with {noise}, {cost}."
+    kinds = ["simulation"] if run.document.get("simulation_only") else []
+    kinds += [f"first of {run.trials} trials"] if run.trials > 1 else []
+    return _sentence(": ".join(filter(None, [", ".join(kinds), said])))
+
+
+def is_private(run: RunData) -> bool:
+    """Whether what was released is private, but for those who know the seed."""
+    return bool(run.document.get("private", True)) and run.document["tight"]["epsilon"] is not None
+
+
+def why_not(note: str) -> bool:
+    """Whether a note of the result says why the run is not private."""
+    return note.startswith(_NOT_PRIVATE)
+
+
+def bound_words(run: RunData) -> str:
+    """What the threshold means for a user."""
+    return round_words(run.way)[Round.RELEASE].bound.format(C=number(run.threshold))
+
+
+def bias_words(run: RunData) -> str:
+    """What clipping does to the values, and what the release tells of it; empty where that is undone."""
+    bias = release_words(run.way).bias
+    if not bias:
+        return ""
+    if run.has_limits:
+        return f"{bias}; upper limits include what it may have taken."
+    if run.plan.rescale is not None:
+        taken, factor = run.document.get("rest_total", 0.0), run.document.get("rescaled_by", 1.0)
+        if factor == 1:
+            return f"{bias}; what it took could not be told from the noise, and estimates are as clipped."
+        measured = f"It took about {number(taken)} counts, as measured with noise"
+        return f"{bias}. {measured}: estimates are multiplied by {number(factor)} for that."
+    return f"{bias}; a release does not show by how much."
+
+
+def _kinds(run: RunData) -> list[str]:
+    kinds = []
+    if not is_private(run):
+        kinds.append('<span class="badge loud">not private: do not publish</span>')
+    elif run.document.get("simulation_only"):
+        kinds.append('<span class="badge loud">seeded simulation: do not publish</span>')
+    if run.simulated:
+        kinds.append(f'<span class="hint">What is marked {BADGE} was computed from the exact data.</span>')
+    return kinds
+
+
+def _users(run: RunData) -> str:
+    """The number of users in the last sum, and of all users if some did not answer."""
+    answered: dict[str, int] = run.document.get("users_answered", {})
+    last = answered.get(Round.RELEASE.value, answered.get(Round.DISCOVER.value, run.plan.users))
+    everybody = counted(run.plan.users, "user")
+    when = f" in {run.plan.window}" if run.plan.window else ""
+    return f"{everybody}{when}" if last == run.plan.users else f"{last:,} of {everybody}{when}"
+
+
+def _guarantee(cost: dict[str, Any]) -> str:
+    delta = f", delta {cost['delta']:.3g}" if cost["delta"] else ""
+    return f"epsilon {number(cost['epsilon'])}{delta}"
+
+
+def _reach(run: RunData) -> str:
+    """How far 95 % of the noise goes; of items with noise of their own, from the least to the most.
+
+    From a value to the upper end of its interval, because the lower end stops at zero. Not for values above a bar,
+    whose intervals allow for it: theirs is the standard error.
+    """
+    if run.is_above_bar:
+        return f"±\u00a0{_about(run.document['standard_error'])}"
+    reaches = run.highs - run.values
+    if run.has_own_noise:
+        return f"±\u00a0{_about(float(reaches.min()))} to ±\u00a0{_about(float(reaches.max()))}"
+    return f"±\u00a0{_about(float(reaches[run.values.argmax()]))}"
+
+
+def _released_value(run: RunData) -> str:
+    return "nothing" if run.found_nothing else counted(len(run.values), "item")
+
+
+def _released_words(run: RunData) -> list[str]:
+    plan = run.plan
+    if run.found_nothing:
+        return ["No item's noisy weight was above the bar of the discovery."]
+    if len(run.values) == 0:
+        return ["No item's noisy count was above the bar. Only the threshold was released."]
+    if plan.discovers:
+        known = ", or public already" if plan.known else ""
+        said = f"Items that were found privately{known}, each with a noisy count. Others are not in it."
+    elif plan.is_open:
+        said = "The items whose noisy count is above a bar, with these counts. Others are not in it."
+    else:
+        told = "read off the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
+        every = "for each item" if len(run.values) > 1 else "for the one item"
+        said = f"A noisy count {every} of a list that was {told}."
+    kind, counts = run.counts
+    largest = int(counts.argmax())
+    count = number(float(counts[largest]))
+    interval = f"{number(float(run.lows[largest]))} to {number(float(run.highs[largest]))}"
+    name = visible(run.labels[largest], _NAME_LETTERS)
+    most = f"The largest {kind}" if len(run.values) > 1 else f"The {kind}"
+    return [
+        said,
+        f"{most} is {count} ({_INTERVAL} {interval}), for “{name}”.",
+        f"Method: {method(plan, run.document.get('mechanism'))}. {bound_words(run)}",
+    ]
+
+
+def _trust_value(run: RunData) -> str:
+    return "no counts" if len(run.values) == 0 else _reach(run)
+
+
+def _trust_words(run: RunData) -> list[str]:
+    if len(run.values) == 0:
+        return []
+    within = "a number of this range: every item has noise of its own" if run.has_own_noise else "this"
+    said = [f"95\u00a0% of the noise on a count stays within {within}."]
+    if run.is_above_bar:
+        said = ["The standard error of the noise on a count. Intervals also allow for the bar."]
+    elif len(run.values) > 1:
+        clear = int((run.lows > 0).sum())
+        stand = "stands" if clear == 1 else "stand"
+        said.append(f"{clear:,} of {len(run.values):,} items {stand} clear of it: {_INTERVAL} above 0.")
+    return [*said, *filter(None, [bias_words(run), _lie_words(run)])]
+
+
+def _lie_words(run: RunData) -> str:
+    """What simulated liars do to all that is said of noise; empty without any."""
+    faults: dict[str, Any] = run.document.get("faults") or {"rounds": {}}
+    nodes = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
+    if not nodes:
+        return ""
+    return f"{nodes:,} of {counted(faults['nodes'], 'node')} made answers up. No interval allows for that."
+
+
+def _loss_words(run: RunData) -> list[str]:
+    """What only the exact data tells."""
+    document, plan = run.document, run.plan
+    loss = document.get("relative_loss")
+    if loss is None:
+        return []
+    name = "Relative loss" if run.trials == 1 else f"Mean relative loss of {run.trials} trials"
+    said = f"{name}: {_percent(loss)}. {_LOSS_WORDS}"
+    if len(run.values) == 0 or document.get("faults") is not None:
+        return [said]
+    clipped = f"{lost_words(plan)} {_percent(document['clipping_error'])}"
+    parts = f"{clipped}, {release_words(run.way).adds} {_percent(document['noise_error'])}"
+    if plan.per_item:
+        return [f"{said} Before debiasing: {parts}, both {_percent(document['relative_loss_clipped'])}."]
+    return [
+        f"{said} Its parts, which may cancel: {parts}. Estimates lose {_percent(document['estimate_loss'])}."
+    ]
+
+
+def _cost_value(run: RunData) -> str:
+    return f"ε\u00a0{number(run.document['tight']['epsilon'])}" if is_private(run) else "not private"
+
+
+def _cost_words(run: RunData) -> list[str]:
+    document = run.document
+    if not is_private(run):
+        reasons = [note.removeprefix(_NOT_PRIVATE) for note in document.get("notes", []) if why_not(note)]
+        return [f"{_sentence(reason)}." for reason in reasons] or ["A step of this run is not private."]
+    cost = document["tight"]
+    said = [f"{_sentence(_guarantee(cost))}, for all rounds together.", _factor_words(run, cost)]
+    together = document.get("together")
+    if together is not None and together["questions"] > 1:
+        several = f"It is one of {together['questions']} questions about the same users."
+        said.append(f"{several} Together they cost {_guarantee(together)}.")
+    return [*said, _trusted_words(run)]
+
+
+def _factor_words(run: RunData, cost: dict[str, Any]) -> str:
+    """What epsilon and delta promise."""
+    if cost["epsilon"] > _LARGEST_EPSILON:
+        return "An epsilon this large limits little of what can be told about one user."
+    added = run.plan.neighbours is Neighbours.ADD_REMOVE
+    other = "With or without any one user" if added else "Whatever data any one user had"
+    factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
+    apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
+    return f"{other}, the probability of what was released is {factor}{apart}."
+
+
+def _trusted_words(run: RunData) -> str:
+    """Who saw what, beside the release."""
+    if run.plan.noise_by_devices:
+        return "Participants masked what they sent and added the noise: the server saw noisy sums only."
+    if run.plan.is_masked:
+        return "Participants masked what they sent: the server saw sums only, and added the noise."
+    return "The server is trusted: it saw what participants sent, and added the noise."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
+
+
+def _about(value: float) -> str:
+    """Three digits, for a sentence."""
+    return number(float(f"{value:.3g}"))
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
