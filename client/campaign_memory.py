@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedhist.protocol.clips.campaign_bound import ONE
-from fedhist.protocol.errors import UnusableMemory
+from fedhist.protocol.errors import RoundFailed, UnusableMemory
 from fedhist.protocol.histograms import Integers, Words
 
 TABLE = (
@@ -22,13 +22,17 @@ TABLE = (
     "PRIMARY KEY (campaign, user)) WITHOUT ROWID"
 )
 
+RELEASES = "CREATE TABLE campaign_releases (campaign TEXT NOT NULL PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
+"""The number of releases that were spent for, whatever they took."""
+
 Take = Callable[[Integers], Integers]
 """What a window takes of what each user has left: from 0 to all of it."""
 
 
-def is_known_in(database: sqlite3.Connection, campaign: str) -> bool:
-    """Whether a release of this campaign was asked for, even if nobody had anything to send."""
-    return database.execute("SELECT 1 FROM campaign WHERE campaign = ?", (campaign,)).fetchone() is not None
+def releases_in(database: sqlite3.Connection, campaign: str) -> int:
+    """The number of releases of this campaign that were spent for, also of those that took nothing of anybody."""
+    row = database.execute("SELECT count FROM campaign_releases WHERE campaign = ?", (campaign,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Words) -> Integers:
@@ -53,8 +57,30 @@ def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Word
     return np.where(first, left, 0)
 
 
-def spend(database: sqlite3.Connection, path: Path, campaign: str, users: Words, take: Take) -> Integers:
-    """What each user had left, after what a window takes of it was written."""
+def spend(
+    database: sqlite3.Connection,
+    path: Path,
+    campaign: str,
+    users: Words,
+    take: Take,
+    *,
+    after: int | None = None,
+) -> Integers:
+    """What each user had left, after what a window takes of it was written.
+
+    Args:
+        database: the memory.
+        path: its file.
+        campaign: its digest.
+        users: the users' keys.
+        take: what the window takes.
+        after: the number of releases that the caller knows of; RoundFailed if there are others meanwhile. It does not
+            ask what they took: that is the users' data.
+    """
+    if after is not None and releases_in(database, campaign) != after:
+        raise RoundFailed(
+            f"another run has used {path} since this one began; nothing was released. Run it again"
+        )
     left = left_in(database, path, campaign, users)
     taken = take(left)
     if not ((taken >= 0) & (taken <= left)).all():
@@ -62,10 +88,13 @@ def spend(database: sqlite3.Connection, path: Path, campaign: str, users: Words,
     changed = np.flatnonzero(taken)
     used = ONE - left[changed] + taken[changed]
     rows = zip(users.view(np.int64)[changed].tolist(), used.tolist(), strict=True)
-    # The campaign is known from now on, also if nobody had anything: a row that takes nothing of anybody's bound.
-    database.execute("INSERT OR IGNORE INTO campaign (campaign, user, used) VALUES (?, 0, 0)", (campaign,))
     database.executemany(
         "INSERT OR REPLACE INTO campaign (campaign, user, used) VALUES (?, ?, ?)",
         ((campaign, user, amount) for user, amount in rows),
+    )
+    database.execute(
+        "INSERT INTO campaign_releases (campaign, count) VALUES (?, 1) "
+        "ON CONFLICT (campaign) DO UPDATE SET count = count + 1",
+        (campaign,),
     )
     return left

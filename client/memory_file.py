@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.campaign_memory import TABLE, Take, is_known_in, left_in, spend
+from fedhist.client.campaign_memory import RELEASES, TABLE, Take, left_in, releases_in, spend
 from fedhist.client.files.user_keys import user_key_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
@@ -39,6 +39,7 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
     "campaign": TABLE,
+    "campaign_releases": RELEASES,
 }
 _FORGET = (
     "DELETE FROM session WHERE kept < julianday('now') - 1",
@@ -113,20 +114,23 @@ class MemoryFile:
         with _transaction(self.path) as database:
             return user_key_of(_secret(database, self.path))
 
-    def knows(self, campaign: str) -> bool:
-        """Whether a release of this campaign was asked for."""
+    def releases(self, campaign: str) -> int:
+        """The number of releases of a campaign that were spent for."""
         with _transaction(self.path) as database:
-            return is_known_in(database, campaign)
+            return releases_in(database, campaign)
 
     def left(self, campaign: str, users: Words) -> Integers:
         """What each of these users has left of its bound for a campaign, see `clips/campaign_bound`."""
         with _transaction(self.path) as database:
             return left_in(database, self.path, campaign, users)
 
-    def spend(self, campaign: str, users: Words, take: Take) -> Integers:
-        """What each had left, once it is written what a window takes of it: before anything is computed to be sent."""
+    def spend(self, campaign: str, users: Words, take: Take, *, after: int | None = None) -> Integers:
+        """What each had left, once it is written what a window takes of it: before anything is computed to be sent.
+
+        With `after`, RoundFailed unless this is the number of releases before.
+        """
         with _transaction(self.path) as database:
-            return spend(database, self.path, campaign, users, take)
+            return spend(database, self.path, campaign, users, take, after=after)
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other of the same run."""

@@ -15,7 +15,9 @@ import numpy as np
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
@@ -105,9 +107,10 @@ def _weak_promises(plan: Plan) -> dict[str, str]:
     """Budgets that protect nobody, whatever the data is. A selector that is not private is reported as such instead.
 
     With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
-    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.
+    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta. A campaign counts
+    with all its releases.
     """
-    found, charges = {}, [charge for charge in planned_charges(plan) if charge.private]
+    found, charges = {}, [_in_full(charge) for charge in planned_charges(plan) if charge.private]
     # Tight totals take longer, and are never larger.
     if (
         basic_total(charges).epsilon > _MOST_EPSILON
@@ -127,6 +130,14 @@ def _weak_promises(plan: Plan) -> dict[str, str]:
                 f"Lower --delta{'-select' if charge.round == Round.SELECT else ''} to well below {1 / plan.users:.3g}"
             )
     return found
+
+
+def _in_full(charge: Charge) -> Charge:
+    """The charge; of a release of a campaign that of all its releases together."""
+    if not isinstance(charge.loss, CampaignLoss):
+        return charge
+    whole = charge.loss
+    return replace(charge, epsilon=whole.epsilon, delta=whole.delta, loss=GaussianLoss(whole.multiplier))
 
 
 def _release_warnings(plan: Plan) -> dict[str, str]:

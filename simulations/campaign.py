@@ -8,18 +8,14 @@ between, this one ends without a release.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from fedhist.client.campaign_users import taken_by, with_left
 from fedhist.client.files.user_keys import number_keys
 from fedhist.client.memory_file import MemoryFile
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Integers, Population
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Population
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Request, Round
@@ -46,26 +42,25 @@ def check_memory(campaign: str | None, memory: Path | None) -> None:
 
 
 def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> None:
-    """Refuse a memory that knows nothing of a campaign whose releases are in the ledger.
+    """Refuse a memory that knows of fewer releases of the campaign than the ledger: a new one, or an older copy.
 
-    The ledger counts them all as one bound for each user, and under a new memory everybody would get another one.
+    Each was spent before it was charged. The ledger counts them all as one bound for each user, of which such a memory
+    would hand out some a second time.
     """
     campaign = plan.of_campaign
-    if (
-        campaign is None
-        or memory is None
-        or ledger is None
-        or not ledger.is_file()
-        or not ledger.stat().st_size
-    ):
+    if campaign is None or memory is None or ledger is None:
         return
-    charged = any(charge.loss == campaign for charge in BudgetFile.open(ledger, create=False).charges())
-    if charged and not MemoryFile(memory).knows(campaign.key):
+    if not ledger.is_file() or not ledger.stat().st_size:
+        return
+    charges = BudgetFile.open(ledger, create=False).charges()
+    charged = sum(charge.loss == campaign for charge in charges)
+    known = MemoryFile(memory).releases(campaign.key)
+    if known < charged:
         raise InvalidInput(
-            f"the ledger {ledger.name} has releases of the campaign {plan.campaign!r}, and the memory {memory.name} "
-            "knows nothing of them",
-            allowed="the memory of the campaign's earlier windows: with another one each user would get a second "
-            "bound, which the ledger does not count",
+            f"the ledger {ledger.name} has {charged} release{'' if charged == 1 else 's'} of the campaign "
+            f"{plan.campaign!r}, and the memory {memory.name} knows of {known or 'none'}",
+            allowed="the memory of all earlier windows: another one, or an older copy, would give users again what "
+            "they have used, and the ledger does not count that",
             advice="give that --campaign-memory; if it is lost, name another --campaign, which is charged anew",
         )
 
@@ -80,29 +75,13 @@ def in_campaign(population: Population, plan: Plan, memory: Path | None) -> tupl
     keys = getattr(population, "user_keys", None)
     if keys is None:
         keys = number_keys(0, population.users, file.user_key())
-    left = file.left(campaign.key, keys)
-    bounded = with_left(population, left)
+    # Counted first: a run that comes between the two makes this one fail, and not send what is no longer left.
+    before = file.releases(campaign.key)
+    bounded = with_left(population, file.left(campaign.key, keys))
 
     def spend(request: Request) -> None:
         if request.round is Round.RELEASE and isinstance(request.given, Bound):
-            take = partial(_taken, _Seen(memory, population, left), request.given.threshold, campaign.visits)
-            file.spend(campaign.key, keys, take)
+            take = partial(taken_by, population, threshold=request.given.threshold, visits=campaign.visits)
+            file.spend(campaign.key, keys, take, after=before)
 
     return bounded, spend
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """What the run was begun with."""
-
-    memory: Path
-    population: Population
-    left: Integers
-
-
-def _taken(seen: _Seen, threshold: Threshold, visits: int, left: Integers) -> Integers:
-    if not np.array_equal(left, seen.left):
-        raise RoundFailed(
-            f"another run has used {seen.memory} since this one began; nothing was released. Run it again"
-        )
-    return taken_by(seen.population, left, threshold, visits=visits)

@@ -40,7 +40,8 @@ def taken_from(squares: Integers, left: Integers, threshold: Threshold, *, visit
     bounds = bounds_of(left, threshold, visits=visits)
     above = _is_above(squares, bounds, threshold)
     sent = np.where(above, bounds * bounds, np.where(above, 0, squares) << (2 * threshold.bits))
-    whole = visits * threshold.steps * threshold.steps
+    # Up to 2^82, which is for Python's whole numbers: a selector from outside may choose one of numpy's.
+    whole = visits * int(threshold.steps) ** 2
     shares = np.ceil(sent.astype(np.float64) * (ONE / whole) * _SAFELY_MORE).astype(np.int64)
     return np.minimum(shares, left)
 

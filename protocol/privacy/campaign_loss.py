@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedhist.protocol.errors import InvalidPlan
@@ -47,12 +47,14 @@ class CampaignLoss:
         visits: the number of windows k that a user may fill.
         multiplier: z, of all releases together.
         epsilon, delta: of all releases together.
+
+    The key decides the rest, but for the last digits of z, in which machines differ: losses are equal without it.
     """
 
     key: str
     visits: int
-    multiplier: float
-    epsilon: float
+    multiplier: float = field(compare=False)
+    epsilon: float = field(compare=False)
     delta: float
 
     def __post_init__(self) -> None:
@@ -128,4 +130,4 @@ def together(parts: Iterable[Releases]) -> Releases:
     for part in parts:
         for campaign, releases in part:
             counts[campaign] += releases
-    return tuple(sorted(counts.items(), key=lambda one: (one[0].key, one[0].multiplier, one[0].visits)))
+    return tuple(sorted(counts.items(), key=lambda one: one[0].key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,10 +107,16 @@ def test_later_windows_lose_what_was_used_and_the_result_says_what_it_costs(tmp_
     assert any("all releases of the campaign 'autumn'" in note for note in document["notes"])
 
 
-def test_a_run_that_another_one_overtook_releases_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counts", [3, 0])
+def test_a_run_that_another_one_overtook_releases_nothing_whatever_that_one_took(
+    tmp_path: Path, counts: int
+) -> None:
+    """Also if nobody had anything there: to go on then would tell that nobody had."""
+    other = population_of(np.full((60, 6), counts))
+
     def overtake(charge: Charge) -> None:
         if charge.round == "select":
-            ran(1, tmp_path / "m")
+            simulate(other, plan_of(1), truth=False, campaign_memory=tmp_path / "m")
 
     with pytest.raises(RoundFailed, match="another run has used"):
         simulate(
@@ -156,10 +163,13 @@ def test_another_memory_is_no_second_bound_for_a_campaign_that_is_charged(tmp_pa
         return fedhist.histogram(table, **window, campaign_memory=tmp_path / memory, **usual)
 
     asked(1, "m")
-    with pytest.raises(InvalidInput, match="the memory mistyped knows nothing of them"):
+    shutil.copy(tmp_path / "m", tmp_path / "copy")
+    with pytest.raises(InvalidInput, match="the memory mistyped knows of none"):
         asked(2, "mistyped")
     assert len(fedhist.BudgetFile.open(tmp_path / "l", create=False).runs()) == 1
     asked(2, "m")
+    with pytest.raises(InvalidInput, match="the memory copy knows of 1"):
+        asked(1, "copy")
     # A new campaign may have a memory of its own: it is charged.
     asked(2, "mistyped", campaign="winter")
     assert fedhist.BudgetFile.open(tmp_path / "l", create=False).spent().epsilon == 2.0
@@ -174,3 +184,6 @@ def test_the_command_runs_a_window_of_a_campaign(fedhist: Fedhist, tmp_path: Pat
     assert json.loads(out)["campaign"]["visits"] == 3
     shown = json.loads(fedhist("ledger", "show", f"{tmp_path}/l", "--json").out)
     assert shown["runs"][0]["plan"]["campaign"] == "autumn"
+    fedhist("ledger", "limit", f"{tmp_path}/l", "--epsilon", "9", "--delta", "1e-5")
+    fedhist(*flags.split(), *campaign.split(), "--selector", "fixed", "--threshold", "3")
+    assert "room for any number of runs like the last" in fedhist("ledger", "show", f"{tmp_path}/l").out

@@ -121,6 +121,15 @@ def test_the_bound_is_met_and_never_passed_at_the_ends() -> None:
         assert 0 <= bound <= min(steps, most) and bound >= min(steps, most) * (1 - 1e-9) - 1
 
 
+def test_a_threshold_of_numpy_s_whole_numbers_takes_the_same() -> None:
+    squares, left = left_of(1 << 60), left_of(ONE)
+    taken = [
+        int(taken_from(squares, left, Threshold(steps=steps, bits=0), visits=MAX_VISITS)[0])
+        for steps in (MAX_BOUND_STEPS, np.int64(MAX_BOUND_STEPS))
+    ]
+    assert taken[0] == taken[1] >= ONE // MAX_VISITS * Fraction(1 << 60, MAX_BOUND_STEPS**2)
+
+
 def test_a_forgotten_factor_would_be_seen() -> None:
     """The test above rejects a bound that ignores what is left."""
     threshold, visits, user = Threshold(steps=1000, bits=0), 2, user_of([9000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_delta, noise_multiplier
 from fedhist.protocol.privacy.composition import basic_total, epsilon_at, tight_total
-from fedhist.protocol.privacy.concentrated import Limit, Spending, gaussian_rho
+from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending, gaussian_rho
 from fedhist.protocol.privacy.ledger import Charge, Cost, GaussianLoss
 from fedhist.server.steps import planned_charges
 
@@ -148,3 +149,15 @@ def test_a_total_is_refused_for_a_campaign() -> None:
 
     with pytest.raises(InvalidPlan, match="total-epsilon with a campaign"):
         planned(total_epsilon=1.0, **USUAL)
+
+
+def test_a_multiplier_from_another_machine_is_of_the_same_campaign() -> None:
+    """Machines may differ in the last digits of a search for z: a ledger that moves keeps its campaigns."""
+    here = plan_of().of_campaign
+    assert here is not None
+    there = replace(here, multiplier=here.multiplier * (1 + 1e-13))
+    for one, other in ((here, there), (here.of_two_bounds(), there.of_two_bounds())):
+        both = campaign_spending(one) + campaign_spending(other)
+        assert (both.epsilon, both.delta) == (one.epsilon, one.delta)
+        assert [count for _, count in both.campaigns] == [2]
+    assert here != plan_of(epsilon=2.0).of_campaign

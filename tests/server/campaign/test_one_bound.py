@@ -62,7 +62,7 @@ def test_a_lost_memory_is_not_a_second_bound(tmp_path: Path) -> None:
     run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
     assert made.memory is not None
     made.memory.unlink()
-    with pytest.raises(InvalidInput, match="knows nothing of them"):
+    with pytest.raises(InvalidInput, match="knows of none"):
         run_due(made.place, runner_of(made))
 
 

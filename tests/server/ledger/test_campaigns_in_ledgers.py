@@ -95,6 +95,17 @@ def test_a_limit_admits_all_windows_of_a_campaign_and_not_another_one(ledger: Bu
     ran(ledger, plan_of(16))
 
 
+def test_a_limit_for_a_whole_campaign_has_its_delta_in_the_share_of_sums(ledger: BudgetFile) -> None:
+    """As docs/privacy-campaigns.md says: the campaign's own delta is not enough for a limit."""
+    ledger.set_limit(Limit(1.0, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        for day in range(1, 6):
+            ran(ledger, plan_of(day))
+    ledger.set_limit(Limit(1.0, 1e-6 / 0.3), replace=True)
+    for day in range(6, 12):
+        ran(ledger, plan_of(day))
+
+
 def test_of_many_campaigns_at_once_only_those_that_fit_begin(ledger: BudgetFile) -> None:
     ledger.set_limit(Limit(3.0, 1e-5))
 
