@@ -51,7 +51,7 @@ def show(file: Path, as_json: bool) -> None:
     holds for runs that are chosen in view of earlier results.
     """
     from fedhist.commands.summary import epsilon_text, stdout_console
-    from fedhist.protocol.privacy.concentrated import Spending
+    from fedhist.protocol.privacy.concentrated import NO_END, Spending
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.simulations.experiments.tables import print_rows
@@ -93,7 +93,8 @@ def show(file: Path, as_json: bool) -> None:
         return
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
     console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
-    again = "" if more is None else f", room for {_runs(more)} like the last"
+    number = "any number of runs" if more == NO_END else f"{more:,} more {'run' if more == 1 else 'runs'}"
+    again = "" if more is None else f", room for {number} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
     _print_windows(console, budget)
 
@@ -157,15 +158,6 @@ def close(file: Path, run: int) -> None:
 
     BudgetFile.open(file, create=False).close(run)
     echo(f"run {run} of {file.name} is closed")
-
-
-def _runs(more: int) -> str:
-    """The number of runs that there is room for; those of a campaign cost nothing more once its bound is counted."""
-    from fedhist.protocol.privacy.concentrated import MOST_RUNS
-
-    if more >= MOST_RUNS:
-        return "any number of runs"
-    return f"{more:,} more {'run' if more == 1 else 'runs'}"
 
 
 def _campaign(run: RunRecord) -> str:

@@ -58,9 +58,10 @@ _DUST = 1e-12
 # Of a converted epsilon, for the error of logarithms: every order gives a valid one, so the search needs no care.
 _ROUNDED_UP = 1 + 1e-12
 _SEARCH_STEPS = 100
-MOST_RUNS = 1 << 40
-"""What `Limit.runs_left` counts to."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
+
+NO_END = (1 << 40) - 1
+"""The number of runs that a limit has room for where more of them cost nothing more, as in a campaign."""
 
 
 @dataclass(frozen=True)
@@ -316,14 +317,12 @@ class Limit:
         return min(by_sums, by_rho)
 
     def runs_left(self, spent: Spending, run: Spending) -> int:
-        """The number of runs of this cost that would still be admitted, one after another, MOST_RUNS at most."""
+        """The number of runs of this cost that would still be admitted, one after another; NO_END for any number."""
         if not self.admits(spent, run):
             return 0
         low, high = 1, 2
-        while self.admits(spent + run.times(high - 1), run) and high < MOST_RUNS:
+        while self.admits(spent + run.times(high - 1), run) and high <= NO_END:
             low, high = high, 2 * high
-        if high >= MOST_RUNS and self.admits(spent + run.times(high - 1), run):
-            return MOST_RUNS
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.admits(spent + run.times(middle - 1), run) else (low, middle)
