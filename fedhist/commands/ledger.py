@@ -93,8 +93,10 @@ def show(file: Path, as_json: bool) -> None:
         return
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
     console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
-    number = "any number of runs" if more == NO_END else f"{more:,} more {'run' if more == 1 else 'runs'}"
-    again = "" if more is None else f", room for {number} like the last"
+    again = ""
+    if more is not None:
+        number = "any number of runs" if more == NO_END else f"{more:,} more {'run' if more == 1 else 'runs'}"
+        again = f", room for {number} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
     _print_windows(console, budget)
 

@@ -87,6 +87,10 @@ class TestShow:
         assert "sum:   epsilon 0, delta 0" in text
         assert "held:" not in text
 
+    def test_a_limit_before_the_first_run(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        BudgetFile.open(tmp_path / "l.db", create=True).set_limit(Limit(2.0, 1e-6))
+        assert fedhist("ledger", "show", "l.db").out.endswith("left:  epsilon 2\n")
+
     def test_a_missing_ledger_is_not_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
         missing = fedhist("ledger", "show", "l.db")
         assert (missing.code, list(tmp_path.iterdir())) == (2, [])
