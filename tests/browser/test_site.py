@@ -25,7 +25,8 @@ FETCHED = re.compile(
     r"""|<link\b[^>]*?\bhref\s*=\s*["']?([^"'\s>]+)|url\(\s*["']?([^"')\s]+)|@import\s+["']([^"']+)"""
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# One worker builds it for all.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("site")]
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_the_page_has_the_losses_of_its_commands(fedhist: Fedhist, flags: str, l
     known = fedhist("run", "--seed", 1, "--json", *flags.split()).document()
     digits = len(loss.partition(".")[2])
     assert f"{known['relative_loss']:.{digits}f}" == loss
-    assert f"the loss is {known['faults']['effect']['loss_without_faults']:.4f}." in PAGE
+    assert f"has a loss of {known['faults']['effect']['loss_without_faults']:.4f}." in PAGE
 
 
 def test_the_page_has_such_a_table() -> None:

@@ -49,8 +49,8 @@ ON_RAY = """
 from pathlib import Path
 from tests.simulations.test_campaign import MASKED, ran
 
-here, nodes = Path("."), {"engine": "flower-simulation", "nodes": 4}
-others = {"ray": {"engine": "ray"}, "nodes": nodes, "masked": nodes | MASKED}
+here = Path(".")
+others = {"ray": {"engine": "ray"}, "masked": {"engine": "flower-simulation", "nodes": 4} | MASKED}
 for day in (1, 2):
     usual = ran(day, here / "usual")
     for name, settings in others.items():
@@ -72,7 +72,7 @@ def test_ray_and_flowers_nodes_release_the_same(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=environment | {"FLWR_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
     )
-    names = [f"{name} {day} True" for day in (1, 2) for name in ("ray", "nodes", "masked")]
+    names = [f"{name} {day} True" for day in (1, 2) for name in ("ray", "masked")]
     assert done.stdout.splitlines() == names, done.stderr
 
 

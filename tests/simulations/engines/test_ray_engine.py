@@ -151,6 +151,7 @@ print(there.diagnostics == here.diagnostics, there.users == here.users == {"sele
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.xdist_group("cluster")
 class TestOnACluster:
     def test_commands_and_comparisons_are_those_of_one_machine(
         self, cluster: Cluster, tmp_path: Path
