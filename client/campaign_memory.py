@@ -21,14 +21,17 @@ TABLE = (
     "CREATE TABLE campaign (campaign TEXT NOT NULL, user INTEGER NOT NULL, used INTEGER NOT NULL, "
     "PRIMARY KEY (campaign, user)) WITHOUT ROWID"
 )
+RELEASES = "CREATE TABLE releases (campaign TEXT PRIMARY KEY, asked INTEGER NOT NULL)"
+"""How many releases of each campaign were asked for: a file that knows fewer than a ledger is an older copy."""
 
 Take = Callable[[Integers], Integers]
 """What a window takes of what each user has left: from 0 to all of it."""
 
 
-def is_known_in(database: sqlite3.Connection, campaign: str) -> bool:
-    """Whether a release of this campaign was asked for, even if nobody had anything to send."""
-    return database.execute("SELECT 1 FROM campaign WHERE campaign = ?", (campaign,)).fetchone() is not None
+def asked_in(database: sqlite3.Connection, campaign: str) -> int:
+    """How many releases of this campaign were asked for, even if nobody had anything to send."""
+    row = database.execute("SELECT asked FROM releases WHERE campaign = ?", (campaign,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def left_in(database: sqlite3.Connection, path: Path, campaign: str, users: Words) -> Integers:
@@ -62,8 +65,10 @@ def spend(database: sqlite3.Connection, path: Path, campaign: str, users: Words,
     changed = np.flatnonzero(taken)
     used = ONE - left[changed] + taken[changed]
     rows = zip(users.view(np.int64)[changed].tolist(), used.tolist(), strict=True)
-    # The campaign is known from now on, also if nobody had anything: a row that takes nothing of anybody's bound.
-    database.execute("INSERT OR IGNORE INTO campaign (campaign, user, used) VALUES (?, 0, 0)", (campaign,))
+    database.execute(
+        "INSERT INTO releases (campaign, asked) VALUES (?, 1) ON CONFLICT (campaign) DO UPDATE SET asked = asked + 1",
+        (campaign,),
+    )
     database.executemany(
         "INSERT OR REPLACE INTO campaign (campaign, user, used) VALUES (?, ?, ?)",
         ((campaign, user, amount) for user, amount in rows),

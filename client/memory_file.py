@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.campaign_memory import TABLE, Take, is_known_in, left_in, spend
+from fedhist.client.campaign_memory import RELEASES, TABLE, Take, asked_in, left_in, spend
 from fedhist.client.files.user_keys import user_key_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
@@ -39,6 +39,7 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
     "campaign": TABLE,
+    "releases": RELEASES,
 }
 _FORGET = (
     "DELETE FROM session WHERE kept < julianday('now') - 1",
@@ -113,10 +114,10 @@ class MemoryFile:
         with _transaction(self.path) as database:
             return user_key_of(_secret(database, self.path))
 
-    def knows(self, campaign: str) -> bool:
-        """Whether a release of this campaign was asked for."""
+    def asked(self, campaign: str) -> int:
+        """How many releases of this campaign were asked for."""
         with _transaction(self.path) as database:
-            return is_known_in(database, campaign)
+            return asked_in(database, campaign)
 
     def left(self, campaign: str, users: Words) -> Integers:
         """What each of these users has left of its bound for a campaign, see `clips/campaign_bound`."""

@@ -46,9 +46,10 @@ def check_memory(campaign: str | None, memory: Path | None) -> None:
 
 
 def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> None:
-    """Refuse a memory that knows nothing of a campaign whose releases are in the ledger.
+    """Refuse a memory that knows of fewer releases of a campaign than the ledger: another file, or an older copy.
 
-    The ledger counts them all as one bound for each user, and under a new memory everybody would get another one.
+    The ledger counts them all as one bound for each user, and under such a memory users would get more than that. A
+    release is noted in the memory before it is charged, so the right one knows of all that are charged.
     """
     campaign = plan.of_campaign
     if (
@@ -59,14 +60,16 @@ def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> N
         or not ledger.stat().st_size
     ):
         return
-    charged = any(charge.loss == campaign for charge in BudgetFile.open(ledger, create=False).charges())
-    if charged and not MemoryFile(memory).knows(campaign.key):
+    charged = sum(charge.loss == campaign for charge in BudgetFile.open(ledger, create=False).charges())
+    known = MemoryFile(memory).asked(campaign.key) if charged else 0
+    if known < charged:
+        knows = "nothing of them" if not known else f"only {known:,}: it is an older copy"
         raise InvalidInput(
-            f"the ledger {ledger.name} has releases of the campaign {plan.campaign!r}, and the memory {memory.name} "
-            "knows nothing of them",
-            allowed="the memory of the campaign's earlier windows: with another one each user would get a second "
-            "bound, which the ledger does not count",
-            advice="give that --campaign-memory; if it is lost, name another --campaign, which is charged anew",
+            f"the ledger {ledger.name} has {charged:,} releases of the campaign {plan.campaign!r}, and the memory "
+            f"{memory.name} knows {knows}",
+            allowed="the memory of the campaign's earlier windows, as the last one left it: with another one users "
+            "would get a second bound, which the ledger does not count",
+            advice="put that file back; if it is lost, begin another campaign, which is charged anew",
         )
 
 

@@ -66,6 +66,21 @@ def test_a_lost_memory_is_not_a_second_bound(tmp_path: Path) -> None:
         run_due(made.place, runner_of(made))
 
 
+def test_an_older_copy_of_the_memory_is_not_a_second_bound(tmp_path: Path) -> None:
+    made = campaign_in(tmp_path, plan={"domain": "closed", "visits": 2}, thresholds=None)
+    run_due(made.place, runner_of(made), until=made.due_from(made.windows[0]))
+    assert made.memory is not None
+    older = made.memory.read_bytes()
+    run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
+    latest = made.memory.read_bytes()
+    made.memory.write_bytes(older)
+    with pytest.raises(InvalidInput, match="has 2 releases .* knows only 1: it is an older copy"):
+        run_due(made.place, runner_of(made))
+    assert len([entry for entry in runs_of(made) if entry.charges]) == 2
+    made.memory.write_bytes(latest)
+    assert [window.text for window in run_due(made.place, runner_of(made))] == list(WEEKS[2:])
+
+
 def test_a_campaign_draws_its_own_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidPlan, match="name of its own"):
         campaign_in(tmp_path, plan={"domain": "closed", "visits": 2, "campaign": "mine"}, thresholds=None)
