@@ -114,8 +114,8 @@ def _one_bound(made: Definition) -> list[str]:
         f"for each user, who may fill {filled}"
     ]
     if chosen > 0:
-        when = "first window" if made.thresholds == "first" else "every window"
-        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in the {when}")
+        when = "the first window" if made.thresholds == "first" else "every window"
+        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in {when}")
     return lines
 
 

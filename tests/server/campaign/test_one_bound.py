@@ -74,11 +74,18 @@ def test_an_older_copy_of_the_memory_is_not_a_second_bound(tmp_path: Path) -> No
     run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
     latest = made.memory.read_bytes()
     made.memory.write_bytes(older)
-    with pytest.raises(InvalidInput, match="has 2 releases .* knows only 1: it is an older copy"):
+    with pytest.raises(InvalidInput, match=r"has 2 releases .* knows only 1: it is an older copy"):
         run_due(made.place, runner_of(made))
     assert len([entry for entry in runs_of(made) if entry.charges]) == 2
     made.memory.write_bytes(latest)
     assert [window.text for window in run_due(made.place, runner_of(made))] == list(WEEKS[2:])
+
+
+def test_a_bound_that_is_given_needs_no_word_about_thresholds(tmp_path: Path) -> None:
+    fixed = {"domain": "closed", "visits": 2, "selector": "fixed", "threshold": 2.0}
+    made = campaign_in(tmp_path, plan=fixed, thresholds=None)
+    run_due(made.place, runner_of(made))
+    assert {entry.plan["threshold"] for entry in runs_of(made)} == {2.0}
 
 
 def test_a_campaign_draws_its_own_name(tmp_path: Path) -> None:

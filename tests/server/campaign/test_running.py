@@ -381,6 +381,15 @@ def test_what_is_no_campaign_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_total_without_delta_is_run_with_laplace_noise(tmp_path: Path) -> None:
+    made = campaign_in(tmp_path, total=Limit(4, 0))
+    run_due(made.place, runner_of(made))
+    assert {(entry.plan["mechanism"], entry.plan["delta"]) for entry in runs_of(made)} == {("laplace", 0)}
+    counted = BudgetFile.open(made.ledger, create=False).counted()
+    assert counted.delta == 0
+    assert 3.9 < counted.epsilon <= 4
+
+
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "campaign").mkdir()
     with pytest.raises(InvalidFile, match="exists already"):
