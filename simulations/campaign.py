@@ -1,13 +1,14 @@
 """A simulated release of a campaign: one memory file that stands for those of all devices.
 
 The same file, and the same arithmetic, as on a node. What users have left is read when the run begins, so that every
-engine can hand it out with the users, and spent before the release is asked for: if another run has used the file in
-between, this one ends without a release.
+engine can hand it out with the users, and spent right before the release is charged, so that a round that fails or is
+broken off spends nothing: its sum was seen by nobody. If another run has used the file in between, this one ends
+without a charge and without a release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,11 +23,13 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.rounds import Request, Round
 from fedhist.server.ledger.budget_file import BudgetFile
 
 Spend = Callable[[Request], None]
-"""Called with each request before it is asked."""
+"""Called with the request of the release before it is charged."""
 
 
 def check_memory(campaign: str | None, memory: Path | None) -> None:
@@ -87,11 +90,31 @@ def in_campaign(population: Population, plan: Plan, memory: Path | None) -> tupl
     bounded = with_left(population, left)
 
     def spend(request: Request) -> None:
-        if request.round is Round.RELEASE and isinstance(request.given, Bound):
+        if isinstance(request.given, Bound):
             take = partial(_taken, _Seen(memory, population, left), request.given.threshold, campaign.visits)
             file.spend(campaign.key, keys, take)
 
     return bounded, spend
+
+
+def spent_first(
+    spend: Spend, requests: Mapping[Round, Request], journal: Callable[[Charge], None] | None
+) -> Callable[[Charge], None]:
+    """A journal that has what users send of their bounds on disk before it charges the release.
+
+    Args:
+        spend: see `in_campaign`.
+        requests: what was asked, the release by the time that it is charged.
+        journal: charges; None for none.
+    """
+
+    def charge(charged: Charge) -> None:
+        if isinstance(charged.loss, CampaignLoss):
+            spend(requests[Round.RELEASE])
+        if journal is not None:
+            journal(charged)
+
+    return charge
 
 
 @dataclass(frozen=True, eq=False)
