@@ -32,6 +32,7 @@ from fedhist.server.campaign.budget import (
     SOME_USERS,
     Rooms,
     WindowBudget,
+    check_window_by_window,
     even_split,
     split_of_later,
     split_of_one_bound,
@@ -151,6 +152,8 @@ def new_campaign(
     kind = closed | fields | size | {"window": windows[0].text}
     like = like_later(kind, thresholds=thresholds, discover=discover)
     first, later = _budgets(kind, like, number, total, rooms, choosing=1 + spare)
+    if budget is not None:
+        check_window_by_window(budget, fields, windows, first)
     definition = Definition(
         name=name,
         made=now or datetime.now(UTC),
