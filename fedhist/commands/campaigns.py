@@ -261,7 +261,7 @@ def _where_it_stands(
         if state.status(now) == "broken off":
             lines.append(
                 f"note:  {state.window} was charged and not released; 'fedhist campaign run {name} --again "
-                f"{state.window}' charges and runs it once more"
+                f"{state.window}' charges and runs it once more{definition.when_repeated}"
             )
         elif state.status(now) == "unfinished":
             lines.append(

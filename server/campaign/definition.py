@@ -92,6 +92,13 @@ class Definition:
         """Where a run on this machine keeps what users have left of their bound; None if they have none."""
         return None if self.plan.get("visits") is None else self.place / MEMORY_FILE
 
+    @property
+    def when_repeated(self) -> str:
+        """What the operator should know before a window is run again, as a sentence to add; often nothing."""
+        if self.plan.get("visits") is None:
+            return ""
+        return ". What users sent then stays used of their bounds: they have less left for it, or nothing"
+
     def folder_of(self, window: Window) -> Path:
         """Where the release of a window lies, or will lie."""
         return self.place / window.text.replace("/", _SEPARATOR)

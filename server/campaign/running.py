@@ -285,7 +285,7 @@ def _wanted(
             tell(
                 f"the window {state.window} was charged (epsilon {charged.epsilon:.4g}, delta {charged.delta:.3g}) and "
                 f"not released: it broke off. The charge stays. 'fedhist campaign run {definition.place.name} --again "
-                f"{state.window}' charges and runs it once more, if there is room"
+                f"{state.window}' charges and runs it once more, if there is room{definition.when_repeated}"
             )
     return wanted
 
