@@ -147,6 +147,11 @@ def new_campaign(
     counted = Spending() if budget is None else budget.counted()
     rooms: Rooms = [(total, Spending()), (limit or total, counted)]
     number = len(windows) + spare
+    if isinstance(visits := fields.get("visits"), int) and visits > number:
+        raise InvalidPlan(
+            f"--visits is {visits:,}, and the campaign has {number:,} windows, with spare ones",
+            allowed="at most their number, with which it has the noise of a campaign without --visits",
+        )
     size = {"users": SOME_USERS} if fields.get("users") is None else {}
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
     kind = closed | fields | size | {"window": windows[0].text}

@@ -98,6 +98,7 @@ def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here
         (("--ledger", "a" * 300), "can't be read"),
         (("--items-file", "shops.txt", "--bins", "1,2"), "bins together with another choice"),
         (("--items-file", "shops.txt", "--visits", 2, "--total-delta", 0), "the mechanism laplace"),
+        (("--items-file", "shops.txt", "--visits", 5), "--visits is 5, and the campaign has 4 windows"),
     ],
 )
 def test_a_wrong_flag_leaves_nothing_behind(
