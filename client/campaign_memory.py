@@ -21,7 +21,6 @@ TABLE = (
     "CREATE TABLE campaign (campaign TEXT NOT NULL, user INTEGER NOT NULL, used INTEGER NOT NULL, "
     "PRIMARY KEY (campaign, user)) WITHOUT ROWID"
 )
-
 RELEASES = "CREATE TABLE campaign_releases (campaign TEXT NOT NULL PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 """The number of releases that were spent for, whatever they took."""
 

@@ -1,13 +1,14 @@
 """A simulated release of a campaign: one memory file that stands for those of all devices.
 
 The same file, and the same arithmetic, as on a node. What users have left is read when the run begins, so that every
-engine can hand it out with the users, and spent before the release is asked for: if another run has used the file in
-between, this one ends without a release.
+engine can hand it out with the users, and spent right before the release is charged, so that a round that fails or is
+broken off spends nothing: its sum was seen by nobody. If another run has used the file in between, this one ends
+without a charge and without a release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.campaign_loss import CampaignLoss
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.rounds import Request, Round
 from fedhist.server.ledger.budget_file import BudgetFile
 
 Spend = Callable[[Request], None]
-"""Called with each request before it is asked."""
+"""Called with the request of the release before it is charged."""
 
 
 def check_memory(campaign: str | None, memory: Path | None) -> None:
@@ -61,7 +64,7 @@ def check_same_memory(plan: Plan, memory: Path | None, ledger: Path | None) -> N
             f"{plan.campaign!r}, and the memory {memory.name} knows of {known or 'none'}",
             allowed="the memory of all earlier windows: another one, or an older copy, would give users again what "
             "they have used, and the ledger does not count that",
-            advice="give that --campaign-memory; if it is lost, name another --campaign, which is charged anew",
+            advice="put that file back; if it is lost, begin another campaign, which is charged anew",
         )
 
 
@@ -80,8 +83,28 @@ def in_campaign(population: Population, plan: Plan, memory: Path | None) -> tupl
     bounded = with_left(population, file.left(campaign.key, keys))
 
     def spend(request: Request) -> None:
-        if request.round is Round.RELEASE and isinstance(request.given, Bound):
+        if isinstance(request.given, Bound):
             take = partial(taken_by, population, threshold=request.given.threshold, visits=campaign.visits)
             file.spend(campaign.key, keys, take, after=before)
 
     return bounded, spend
+
+
+def spent_first(
+    spend: Spend, requests: Mapping[Round, Request], journal: Callable[[Charge], None] | None
+) -> Callable[[Charge], None]:
+    """A journal that has what users send of their bounds on disk before it charges the release.
+
+    Args:
+        spend: see `in_campaign`.
+        requests: what was asked, the release by the time that it is charged.
+        journal: charges; None for none.
+    """
+
+    def charge(charged: Charge) -> None:
+        if isinstance(charged.loss, CampaignLoss):
+            spend(requests[Round.RELEASE])
+        if journal is not None:
+            journal(charged)
+
+    return charge

@@ -28,7 +28,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender
-from fedhist.simulations.campaign import in_campaign
+from fedhist.simulations.campaign import in_campaign, spent_first
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
@@ -229,17 +229,16 @@ def simulating(
     memory = None if campaign_memory is None else Path(campaign_memory)
     population, spend = in_campaign(population, plan, memory)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
-    ledger = Ledger(journal=tell_charges(observe, journal))
     clock = Stopwatch(on_phase, observe)
     tell = tell_states(observe, simulated=True)
     requests: dict[Round, Request] = {}
+    ledger = Ledger(journal=tell_charges(observe, spent_first(spend, requests, journal)))
 
     def entered(state: State) -> None:
         clock.state(state)
         tell(state)
         if isinstance(state, Asking):
             requests[state.request.round] = state.request
-            spend(state.request)
         # In a masked round the engine itself reports what both sides see.
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))

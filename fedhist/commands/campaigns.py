@@ -115,8 +115,8 @@ def _one_bound(made: Definition) -> list[str]:
         f"for each user, who may fill {filled}"
     ]
     if chosen > 0:
-        when = "first window" if made.thresholds == "first" else "every window"
-        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in the {when}")
+        when = "the first window" if made.thresholds == "first" else "every window"
+        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in {when}")
     return lines
 
 
@@ -264,7 +264,7 @@ def _where_it_stands(
         if state.status(now) == "broken off":
             lines.append(
                 f"note:  {state.window} was charged and not released; 'fedhist campaign run {name} --again "
-                f"{state.window}' charges and runs it once more"
+                f"{state.window}' charges and runs it once more{definition.when_repeated}"
             )
         elif state.status(now) == "unfinished":
             lines.append(

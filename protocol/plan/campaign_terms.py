@@ -88,5 +88,5 @@ def check_campaign(plan: Plan) -> None:
                 "nothing measured beside the histogram",
                 advice="name the --window"
                 if plan.window is None
-                else "leave that out, or leave --campaign out",
+                else "leave that out, or leave --campaign and --visits out",
             )

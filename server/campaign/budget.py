@@ -24,9 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.errors import BudgetExceeded, InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.plan.window import Window
+from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending
+from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.window_limit import check_window_limit
 from fedhist.server.steps import planned_charges
 from fedhist.server.totals import default_choice, deltas_for, rounded_down
 
@@ -121,6 +124,27 @@ def split_of_one_bound(
 
     first = _largest(fields, total, _window_delta(total, 1), fits, windows)
     return first, beside(first)
+
+
+def check_window_by_window(
+    budget: BudgetFile, plan: Mapping[str, Any], windows: Sequence[Window], first: WindowBudget
+) -> None:
+    """Refuse windows of which one would pass the ledger's limit for one user in one window, before any is run.
+
+    Args:
+        budget: the ledger.
+        plan: fields of the windows' plans.
+        windows: the calendar.
+        first: the budget of the dearest window. Releases under one bound count in every window, all of them.
+    """
+    limit, runs = budget.window_limit, budget.runs()
+    others = [campaign_spending(one).times(len(windows) - 1) for one, _ in first.cost.campaigns]
+    for window in windows if limit is not None else ():
+        cost = Spending.total([first.cost, *others])
+        try:
+            check_window_limit(limit, runs, dict(plan) | {"window": window.text}, cost)
+        except BudgetExceeded as refusal:
+            raise BudgetExceeded(f"{refusal} A smaller --total-epsilon makes smaller windows.") from None
 
 
 def _window_delta(total: Limit, windows: int) -> float:

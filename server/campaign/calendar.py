@@ -28,6 +28,8 @@ _WRITTEN = "2026-W40..2026-W52, 2026-W40x13, or single windows such as 2026-11, 
 
 def windows_in(texts: str | Iterable[str]) -> tuple[Window, ...]:
     """The calendar that these texts name, in order; an InvalidPlan if windows overlap or there are none."""
+    if not isinstance(texts, Iterable):
+        raise InvalidPlan(f"the calendar is {texts!r}", allowed=_WRITTEN)
     listed = [texts] if isinstance(texts, str) else list(texts)
     parts = [part.strip() for text in listed for part in str(text).split(",") if part.strip()]
     found = sorted(

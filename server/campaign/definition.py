@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.labels.item_list import parse_items, read_items
 from fedhist.protocol.plan.campaign_terms import releases_in
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
@@ -92,6 +92,13 @@ class Definition:
         """Where a run on this machine keeps what users have left of their bound; None if they have none."""
         return None if self.plan.get("visits") is None else self.place / MEMORY_FILE
 
+    @property
+    def when_repeated(self) -> str:
+        """What the operator should know before a window is run again, as a sentence to add; often nothing."""
+        if self.plan.get("visits") is None:
+            return ""
+        return ". What users sent then stays used of their bounds: they have less left for it, or nothing"
+
     def folder_of(self, window: Window) -> Path:
         """Where the release of a window lies, or will lie."""
         return self.place / window.text.replace("/", _SEPARATOR)
@@ -104,7 +111,7 @@ class Definition:
         """Make the folder, after a call that may still fail and leave nothing."""
         with new_folder(self.place) as folder:
             if self.items is not None:
-                write_text(folder / ITEMS_FILE, "\n".join(self.items) + "\n")
+                write_text(folder / ITEMS_FILE, _lines(self.items))
             write_text(folder / DEFINITION_FILE, json.dumps(self._document(), indent=2) + "\n")
             before()
 
@@ -164,6 +171,19 @@ def read_definition(folder: Path) -> Definition:
         raise _damaged(path) from None
 
 
+def check_list(items: Sequence[str]) -> None:
+    """Refuse a list of items that its file would not give back."""
+    try:
+        read = parse_items(_lines(items).encode("utf-8"), name="the list of items")
+    except UnicodeEncodeError:
+        read = []
+    if read != list(items):
+        raise InvalidInput(
+            "the list of items has a name that is empty, or that a line of text can't hold",
+            allowed="names of one line each, in Unicode",
+        )
+
+
 def check_choices(thresholds: str, discover: str, plan: Mapping[str, Any]) -> None:
     """Refuse rules for later windows that do not exist, or that the plan has no use for."""
     if thresholds not in THRESHOLDS:
@@ -182,6 +202,10 @@ def check_choices(thresholds: str, discover: str, plan: Mapping[str, Any]) -> No
             f"--discover {discover} with a plan that finds no items",
             allowed="--discover with an open domain and the release discover",
         )
+
+
+def _lines(items: Sequence[str]) -> str:
+    return "\n".join(items) + "\n"
 
 
 def _definition(document: Mapping[str, Any], items: tuple[str, ...] | None) -> Definition:

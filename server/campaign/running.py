@@ -32,15 +32,17 @@ from fedhist.server.campaign.budget import (
     SOME_USERS,
     Rooms,
     WindowBudget,
+    check_window_by_window,
     even_split,
     split_of_later,
     split_of_one_bound,
 )
 from fedhist.server.campaign.carried_over import earlier_of, like_later, next_window
-from fedhist.server.campaign.definition import Definition, check_choices, read_definition
+from fedhist.server.campaign.definition import Definition, check_choices, check_list, read_definition
 from fedhist.server.campaign.lock import only_operator
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, settle, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.ledger_database import check_place
 from fedhist.server.result_folder import check_target
 from fedhist.server.steps import planned_charges
 
@@ -115,20 +117,23 @@ def new_campaign(
         total: what all windows may cost together; None is the ledger's limit.
         reading: how data is read, for who reads it.
         items: the public list of a closed domain.
-        thresholds: how later windows get their threshold, see `carried_over`; None is "first" for a plan with visits,
-            and "choose" for others.
+        thresholds: how later windows get their threshold, see `carried_over`; None is "first" for a plan with visits
+            that chooses one, and "choose" for others.
         discover: in which windows items are found.
         spare: windows that there is room for beside the calendar.
         delay: days after a window's end before it is due.
         now: the time.
     """
-    _check_new(folder)
+    _check_new(folder, ledger)
     _check_count("--spare", spare, MOST_SPARE)
     _check_count("--delay", delay, MOST_DELAY)
     name = new_run_name(source=SystemSource())[:NAME_DIGITS]
     fields = _plan_fields(plan, name)
-    thresholds = thresholds or ("choose" if fields.get("visits") is None else "first")
+    fixed = fields.get("selector") == "fixed"
+    thresholds = thresholds or ("choose" if fields.get("visits") is None or fixed else "first")
     check_choices(thresholds, discover, fields)
+    if items is not None:
+        check_list(items)
     budget = BudgetFile.open(ledger, create=True) if ledger.exists() else None
     limit = None if budget is None else budget.limit
     if total is None and limit is None:
@@ -137,14 +142,23 @@ def new_campaign(
             allowed="--total-epsilon and --total-delta, or a ledger with a limit",
         )
     total = total or limit or Limit(0, 0)
+    if total.delta == 0 and fields["domain"] == "closed":
+        fields = {"mechanism": "laplace"} | fields
     counted = Spending() if budget is None else budget.counted()
     rooms: Rooms = [(total, Spending()), (limit or total, counted)]
     number = len(windows) + spare
+    if isinstance(visits := fields.get("visits"), int) and visits > number:
+        raise InvalidPlan(
+            f"--visits is {visits:,}, and the campaign has {number:,} windows, with spare ones",
+            allowed="at most their number, with which it has the noise of a campaign without --visits",
+        )
     size = {"users": SOME_USERS} if fields.get("users") is None else {}
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
     kind = closed | fields | size | {"window": windows[0].text}
     like = like_later(kind, thresholds=thresholds, discover=discover)
     first, later = _budgets(kind, like, number, total, rooms, choosing=1 + spare)
+    if budget is not None:
+        check_window_by_window(budget, fields, windows, first)
     definition = Definition(
         name=name,
         made=now or datetime.now(UTC),
@@ -276,7 +290,7 @@ def _wanted(
             tell(
                 f"the window {state.window} was charged (epsilon {charged.epsilon:.4g}, delta {charged.delta:.3g}) and "
                 f"not released: it broke off. The charge stays. 'fedhist campaign run {definition.place.name} --again "
-                f"{state.window}' charges and runs it once more, if there is room"
+                f"{state.window}' charges and runs it once more, if there is room{definition.when_repeated}"
             )
     return wanted
 
@@ -378,7 +392,13 @@ def _note_in_ledger(definition: Definition, charge: Any) -> None:
     entry.released()
 
 
-def _check_new(folder: Path) -> None:
+def _check_new(folder: Path, ledger: Path) -> None:
+    check_place(ledger.absolute(), create=True)
+    if ledger.resolve() == folder.resolve():
+        raise InvalidInput(
+            f"{folder} is the campaign's folder and its ledger",
+            allowed="a new folder, and a file beside it for --ledger",
+        )
     try:
         check_target(folder)
     except InvalidFile as problem:
@@ -386,8 +406,9 @@ def _check_new(folder: Path) -> None:
 
 
 def _check_count(flag: str, value: int, most: int) -> None:
-    if not 0 <= value <= most:
-        raise InvalidInput(f"{flag} is {value}", allowed=f"a whole number from 0 to {most:,}")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 0 <= value <= most:
+        raise InvalidInput(f"{flag} is {value!r}", allowed=f"a whole number from 0 to {most:,}")
 
 
 def _text(time: datetime) -> str:

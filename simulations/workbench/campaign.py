@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.labels.intervals import checked_edges
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.settings import PlanSettings
 from fedhist.protocol.privacy.concentrated import Limit
@@ -93,7 +94,7 @@ class Campaign:
             normalise: "nfc" or "casefold", to write names alike.
             users: the number of users, if it is known; nodes of Flower need it.
             thresholds: "choose" one in every window; "narrow", choose near the last one; or "first", choose one in
-                the first window and keep it. None is "first" with `visits`, and "choose" without.
+                the first window and keep it. None is "first" with `visits`, if the plan chooses any, else "choose".
             discover: find items in "each" window, beside those that are known from earlier ones, or in the "first".
             spare: windows that the total has room for beside the calendar, to repeat some that broke off.
             delay: days after a window's end before it is due, for data that comes late.
@@ -103,8 +104,10 @@ class Campaign:
         for name in fields:
             if name not in FIELDS:
                 raise TypeError(f"Campaign.new() got an unexpected keyword argument {name!r}")
-        edges = bins if bins is None or isinstance(bins, str) else ",".join(map(repr, map(float, bins)))
         with python_words():
+            edges = (
+                bins if bins is None or isinstance(bins, str) else ",".join(map(repr, checked_edges(bins)))
+            )
             reading = {
                 "user": user,
                 "item": item,

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.client.files.columns import Columns
+from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
 from fedhist.client.files.new_files import new_file
+from fedhist.client.files.records import check_bins
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.plan.window import Window
+from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.campaign.calendar import windows_in
 from fedhist.server.campaign.definition import Definition
@@ -61,12 +64,19 @@ def define(
     """Make a campaign; a plan without a domain gets the one that its list of items asks for."""
     if total_epsilon is None and total_delta is not None:
         raise InvalidInput("--total-delta without --total-epsilon", allowed="both of them, or neither")
+    for name, value in (("--total-epsilon", total_epsilon), ("--total-delta", total_delta)):
+        if value is not None and not is_number(value):
+            raise InvalidInput(f"{name} is {value!r}", allowed="a number")
     total = None
     if total_epsilon is not None:
         total = Limit(total_epsilon, DEFAULT_DELTA if total_delta is None else total_delta)
     calendar = windows_in(windows)
     how = {name: value for name, value in reading.items() if value is not None}
-    columns_in(how, calendar[0] if "time" in how else None)
+    columns = columns_in(how, calendar[0] if "time" in how else None)
+    if how.get("normalise") not in (None, *NORMALISATIONS):
+        raise InvalidInput(f"--normalise is {how['normalise']!r}", allowed=", ".join(NORMALISATIONS))
+    rename = NORMALISATIONS[how["normalise"]] if "normalise" in how else None
+    check_bins(columns, ItemChoice(listed=rules.get("items"), rename=rename))
     fields, closed = dict(plan), rules.get("items") is not None or "bins" in how
     if fields.get("domain") is None:
         fields["domain"] = "closed" if closed else "open"

@@ -94,6 +94,11 @@ def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here
         (("--total-delta", "2"), "delta"),
         (("--user-column", "item"), "one column is named for two things"),
         (("--epsilon", "1"), "No such option"),
+        (("--ledger", "autumn"), "is the campaign's folder and its ledger"),
+        (("--ledger", "a" * 300), "can't be read"),
+        (("--items-file", "shops.txt", "--bins", "1,2"), "bins together with another choice"),
+        (("--items-file", "shops.txt", "--visits", 2, "--total-delta", 0), "the mechanism laplace"),
+        (("--items-file", "shops.txt", "--visits", 5), "--visits is 5, and the campaign has 4 windows"),
     ],
 )
 def test_a_wrong_flag_leaves_nothing_behind(

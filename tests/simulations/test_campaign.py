@@ -19,6 +19,7 @@ from fedhist.client.memory_file import MemoryFile
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.campaign_bound import ONE
 from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.events import Event, Viewed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.simulations.engines.contract import engine_named
@@ -123,6 +124,19 @@ def test_a_run_that_another_one_overtook_releases_nothing_whatever_that_one_took
             users_of(2), plan_of(2), seed=2, truth=False, journal=overtake, campaign_memory=tmp_path / "m"
         )
     ran(2, tmp_path / "m")
+
+
+def test_a_round_that_is_broken_off_uses_up_nobodys_bound(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Viewed) and event.round == "release":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(
+            users_of(1), plan_of(1), seed=1, truth=False, observe=interrupt, campaign_memory=tmp_path / "m"
+        )
+    again, whole = ran(1, tmp_path / "m"), ran(1, tmp_path / "other")
+    assert again.release.histogram.tolist() == whole.release.histogram.tolist()
 
 
 def test_a_campaign_and_its_memory_go_together(tmp_path: Path) -> None:

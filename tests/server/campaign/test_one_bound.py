@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.errors import InvalidInput, InvalidPlan, NotWritten
 from fedhist.server.campaign.definition import read_definition
 from fedhist.server.campaign.running import run_due
 from fedhist.server.campaign.state import states_of
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.recorded_run import RecordedRun
 from tests.campaigns import TOTAL, WEEKS, campaign_in, runner_of, runs_of
 
 
@@ -64,6 +66,47 @@ def test_a_lost_memory_is_not_a_second_bound(tmp_path: Path) -> None:
     made.memory.unlink()
     with pytest.raises(InvalidInput, match="knows of none"):
         run_due(made.place, runner_of(made))
+
+
+def test_an_older_copy_of_the_memory_is_not_a_second_bound(tmp_path: Path) -> None:
+    made = campaign_in(tmp_path, plan={"domain": "closed", "visits": 2}, thresholds=None)
+    run_due(made.place, runner_of(made), until=made.due_from(made.windows[0]))
+    assert made.memory is not None
+    older = made.memory.read_bytes()
+    run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
+    latest = made.memory.read_bytes()
+    made.memory.write_bytes(older)
+    with pytest.raises(InvalidInput, match=r"has 2 releases .* knows of 1"):
+        run_due(made.place, runner_of(made))
+    assert len([entry for entry in runs_of(made) if entry.charges]) == 2
+    made.memory.write_bytes(latest)
+    assert [window.text for window in run_due(made.place, runner_of(made))] == list(WEEKS[2:])
+
+
+def test_who_repeats_a_window_is_told_that_its_users_have_less_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = {"domain": "closed", "visits": 1, "selector": "fixed", "threshold": 1.0}
+    made = campaign_in(tmp_path, plan=fixed, spare=1, thresholds=None)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise NotWritten("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordedRun, "write", full)
+        with pytest.raises(NotWritten):
+            run_due(made.place, runner_of(made))
+    said: list[str] = []
+    run_due(made.place, runner_of(made), until=made.due_from(made.windows[0]), tell=said.append)
+    assert "they have less left for it, or nothing" in said[0]
+    assert run_due(made.place, runner_of(made), again=made.windows[:1]) == list(made.windows)
+
+
+def test_a_bound_that_is_given_needs_no_word_about_thresholds(tmp_path: Path) -> None:
+    fixed = {"domain": "closed", "visits": 2, "selector": "fixed", "threshold": 2.0}
+    made = campaign_in(tmp_path, plan=fixed, thresholds=None)
+    run_due(made.place, runner_of(made))
+    assert {entry.plan["threshold"] for entry in runs_of(made)} == {2.0}
 
 
 def test_a_campaign_draws_its_own_name(tmp_path: Path) -> None:

@@ -75,3 +75,27 @@ def test_items_may_be_whole_numbers(tmp_path: Path) -> None:
     assert set(frame["item"].to_list()) == {"6", "7"}
     known = (tmp_path / "campaign" / "2020-W41" / "plan.json").read_text()
     assert '"known_items": "6"' in known
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"items": ["a", "a"]}, "repeats item 0"),
+        ({"items": ["a", ""]}, "empty"),
+        ({"items": ["a\nb"]}, "line of text"),
+        ({"items": ["\ud800"]}, "line of text"),
+        ({"items": ["a"], "bins": [1, 2]}, "bins together"),
+        ({"items": None, "bins": ["one", "two"]}, "rising numbers"),
+        ({"spare": 1.5}, "spare is 1.5"),
+        ({"delay": "3"}, "delay is '3'"),
+        ({"total_epsilon": "3"}, "total_epsilon is '3'"),
+        ({"windows": 2020}, "the calendar is 2020"),
+        ({"normalise": "upper"}, "nfc, casefold"),
+    ],
+)
+def test_what_is_no_campaign_is_refused_and_leaves_nothing(
+    tmp_path: Path, wrong: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        made_in(tmp_path, **wrong)
+    assert list(tmp_path.iterdir()) == []
