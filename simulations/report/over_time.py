@@ -115,7 +115,8 @@ def _tiles(
         "spent on one user, ever", number(claimed), f"of epsilon {total.epsilon:g}, delta {total.delta:g}"
     )
     _, most = dearest_window(budget)
-    yield Tile("on one user in one window", number(most.epsilon), "epsilon, the most of all windows")
+    which = "the most of all windows" if definition.memory is None else "as all releases count in each window"
+    yield Tile("on one user in one window", number(most.epsilon), f"epsilon, {which}")
     limit, left = budget.limit, budget.left()
     if limit is not None and left is not None:
         yield Tile(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.client.memory_file import MemoryFile
+from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPlan
 from fedhist.server.campaign.definition import read_definition
 from fedhist.server.campaign.running import run_due
 from fedhist.server.campaign.state import states_of
@@ -62,6 +63,10 @@ def test_a_lost_memory_is_not_a_second_bound(tmp_path: Path) -> None:
     run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
     assert made.memory is not None
     made.memory.unlink()
+    with pytest.raises(InvalidFile, match="is gone"):
+        run_due(made.place, runner_of(made))
+    # A new one in its place knows nobody.
+    assert not MemoryFile(made.memory).knows("any")
     with pytest.raises(InvalidInput, match="knows nothing of them"):
         run_due(made.place, runner_of(made))
 
