@@ -188,6 +188,7 @@ def run_of(result: Result, name: str) -> RunData:
         labels=[str(name) for name in columns["item"]],
         **rows,
         simulation=None if result.story is None else result.story(),
+        trace=None,
     )
 
 
