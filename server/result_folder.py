@@ -87,13 +87,13 @@ def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> 
             raise InvalidFile(
                 f"there is no room for the folder {target} ({error.strerror}; it may need {needed:,} bytes)",
                 allowed="a new folder on a disk with room",
-                advice="nothing was spent; make room, or name another one with --out",
+                advice="nothing was spent on it; make room, or choose another folder",
             ) from None
         if not made:
             raise InvalidFile(
                 f"can't write into {target.absolute().parent} ({error.strerror})",
                 allowed="a new folder in an existing, writable one",
-                advice="nothing was spent; name another one with --out",
+                advice="nothing was spent on it; choose another folder",
             ) from None
 
 

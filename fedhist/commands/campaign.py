@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from fedhist.commands.data_options import column_options, memory_option, time_option
 from fedhist.commands.option_groups import Group
@@ -126,19 +125,26 @@ def campaign() -> None:
     help="The number of users, if it is known: for warnings, and for nodes of Flower, which need it.",
 )
 @click.option("--nodes", type=int, metavar="N", help="With --masking: the number of participants.")
-@plan_options(*(name for name in FIELDS if name not in NOT_HERE))
+@plan_options(
+    *(name for name in FIELDS if name not in NOT_HERE),
+    domain={
+        "default": None,
+        "help": f"{FIELDS['domain'].meaning} [default: closed with --items-file or --bins, else open]",
+    },
+    epsilon_select={
+        "default": None,
+        "help": "Privacy budget of choosing the threshold, each time that it is chosen. [default: a share of the "
+        "window's epsilon]",
+    },
+)
 @plugin_option
-@click.pass_context
-def new(context: click.Context, /, folder: Path, **flags: Any) -> None:
+def new(folder: Path, **flags: Any) -> None:
     """Define a campaign: whole or not at all, and without reading any data.
 
     It says what one window costs and what all of them cost.
     """
     from fedhist.commands.campaigns import define_campaign
 
-    for name in ("domain", "epsilon_select"):
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            flags[name] = None
     define_campaign(folder, flags)
 
 

@@ -33,6 +33,7 @@ from fedhist.simulations.workbench.campaign_runs import (
     HowToRun,
     LocalRunner,
     define,
+    lost_memory,
     room_left,
     row_of,
     run_and_draw,
@@ -50,6 +51,8 @@ _READING = {
     "normalise": "normalise",
 }
 _USUAL_EPSILON = 11.0
+# All windows come this near to the total, or to what is left of the ledger's limit, whichever is less.
+_NEARLY = 0.99
 
 
 def define_campaign(folder: Path, flags: dict[str, Any]) -> None:
@@ -81,7 +84,6 @@ def define_campaign(folder: Path, flags: dict[str, Any]) -> None:
 def _described(made: Definition) -> list[str]:
     """What it is and what it costs."""
     windows, total = made.windows, made.total
-    number = len(windows) + made.spare
     spare = f", with room for {made.spare:,} more" if made.spare else ""
     due = made.due_from(windows[0])
     lines = [
@@ -96,13 +98,18 @@ def _described(made: Definition) -> list[str]:
     else:
         lines.append(f"first:    {_window_cost(made.first)}")
         lines.append(f"later:    {_window_cost(made.later)}")
-    whole = made.first.cost + made.later.cost.times(number - 1)
+    whole = _cost_of_all(made)
     all_, sum_ = total.claimed(whole), whole.epsilon
     lines.append(
         f"all:      epsilon {epsilon_text(all_)} at delta {total.delta:.3g}, as the ledger counts{spare}; added up it "
         f"would be {epsilon_text(sum_)}"
     )
     return lines
+
+
+def _cost_of_all(made: Definition) -> Spending:
+    """What all windows cost together, with spare ones."""
+    return made.first.cost + made.later.cost.times(len(made.windows) + made.spare - 1)
 
 
 def _one_bound(made: Definition) -> list[str]:
@@ -148,6 +155,7 @@ def campaign_notes(made: Definition) -> list[str]:
             notes.append(f"each window: {text}")
         elif name not in ("users", "delta"):
             notes.append(f"each window, even with {SOME_USERS:,} users: {text}")
+    notes += _less_than_the_total(made)
     others = [
         run for run in ledger_of(made).runs() if run.plan.get("kind") == KIND and run.label != made.label
     ]
@@ -161,6 +169,20 @@ def campaign_notes(made: Definition) -> list[str]:
     if users is None and "time" not in made.reading:
         notes.append("nodes of Flower need the number of users: give it with --users")
     return notes
+
+
+def _less_than_the_total(made: Definition) -> list[str]:
+    """A note if other runs, or a lower limit, leave less in the ledger than the total."""
+    budget, total = ledger_of(made), made.total
+    limit, whole = budget.limit, _cost_of_all(made)
+    if limit is None or total.claimed(whole) > _NEARLY * total.epsilon:
+        return []
+    if limit.claimed(budget.counted() + whole) < _NEARLY * limit.epsilon:
+        return []
+    return [
+        f"the ledger's limit, epsilon {limit.epsilon:g}, has no room for a total of {total.epsilon:g}: the windows "
+        "share what its other runs leave"
+    ]
 
 
 def run_campaign(folder: Path, flags: dict[str, Any]) -> None:
@@ -271,6 +293,10 @@ def _where_it_stands(
                 f"note:  {state.window} is being run, or its process died; 'fedhist campaign run {name}' finds out"
             )
     waiting = [state for state in states if state.status(now) in ("due", "waiting")]
+    if waiting and lost_memory(definition):
+        lines.append(
+            f"note:  {visible(definition.memory)} is gone: without it no window can be run here; put it back"
+        )
     room = room_left(definition, states, budget)
     if len(waiting) > room:
         lines.append(

@@ -170,6 +170,7 @@ def _campaign(run: RunRecord) -> str:
 
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
+    from fedhist.server.campaign.state import KIND
 
     return {
         "run": run.id,
@@ -177,7 +178,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "plan": run.plan_hash[:8],
         "data": ", ".join(filter(None, (run.label, run.plan.get("window"), _campaign(run)))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
-        "status": run.status,
+        "status": "defined" if run.plan.get("kind") == KIND else run.status,
         "epsilon": epsilon_text(run.charged.epsilon),
         "delta": f"{run.charged.delta:.3g}",
     }

@@ -86,7 +86,14 @@ def check_campaign(plan: Plan) -> None:
                 f"a campaign {problem}",
                 allowed="a campaign of windows over a closed domain, with Gaussian noise that the server adds, and "
                 "nothing measured beside the histogram",
-                advice="name the --window"
-                if plan.window is None
-                else "leave that out, or leave --campaign and --visits out",
+                advice=_way_out(plan),
             )
+
+
+def _way_out(plan: Plan) -> str:
+    """What to do about a campaign that the bound is not made for."""
+    if plan.window is None:
+        return "name the --window"
+    if plan.is_open:
+        return "give the items with --items-file or --bins, or leave --visits out, and --campaign with it"
+    return "leave that out, or leave --visits out, and --campaign with it"

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPlan, NotWritten
 from fedhist.protocol.labels.item_list import parse_items, read_items
 from fedhist.protocol.plan.campaign_terms import releases_in
 from fedhist.protocol.plan.fields import FIELDS
@@ -109,11 +109,18 @@ class Definition:
 
     def write(self, before: Any) -> None:
         """Make the folder, after a call that may still fail and leave nothing."""
-        with new_folder(self.place) as folder:
-            if self.items is not None:
-                write_text(folder / ITEMS_FILE, _lines(self.items))
-            write_text(folder / DEFINITION_FILE, json.dumps(self._document(), indent=2) + "\n")
-            before()
+        try:
+            with new_folder(self.place) as folder:
+                if self.items is not None:
+                    write_text(folder / ITEMS_FILE, _lines(self.items))
+                write_text(folder / DEFINITION_FILE, json.dumps(self._document(), indent=2) + "\n")
+                before()
+        except NotWritten as problem:
+            reason = getattr(problem.__cause__, "strerror", None) or "the disk refused it"
+            raise NotWritten(
+                f"the campaign's folder {self.place} can't be written ({reason}): there is no campaign, and nothing "
+                "was charged"
+            ) from problem.__cause__
 
     def moved(self, folder: Path) -> Definition:
         """The same campaign, whose folder lies here now. On return that is on disk."""

@@ -13,7 +13,7 @@ from fedhist.client.files.columns import Columns
 from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
 from fedhist.client.files.new_files import new_file
 from fedhist.client.files.records import check_bins
-from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.calibration import is_number
@@ -122,6 +122,14 @@ class LocalRunner:
                 allowed="campaigns that were made with --time-column",
                 advice="make a new one with the same ledger",
             )
+        if lost_memory(self.definition):
+            # Before anything makes a new one.
+            raise InvalidFile(
+                f"{self.definition.memory} is gone, and with it what users have left of their bound",
+                allowed="the memory of the campaign's earlier windows: with a new one each user would get a second "
+                "bound, which the ledger does not count",
+                advice="put it back; if it is lost, make a new campaign with the same ledger, for the windows to come",
+            )
         asked = Asked(
             data=self.data,
             columns=columns_in(reading, window.window),
@@ -193,6 +201,17 @@ def row_of(state: WindowState, now: datetime) -> tuple[str, ...]:
         f"{document['released_items']:,}",
         f"{threshold:,.4g}" if found else "",
         f"{error:,.4g}" if found and error is not None else "",
+    )
+
+
+def lost_memory(definition: Definition) -> bool:
+    """Whether windows were run on this machine under one bound, and the file that says what is left of it is gone."""
+    memory = definition.memory
+    return (
+        memory is not None
+        and "time" in definition.reading
+        and not memory.exists()
+        and any(definition.folder_of(window).exists() for window in definition.windows)
     )
 
 

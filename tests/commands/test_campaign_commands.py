@@ -174,3 +174,63 @@ def test_the_page_holds_no_markup_of_a_name(fedhist: Fedhist, here: Path) -> Non
     assert "alert(1)" in page and hostile not in page
     (data,) = [line for line in page.splitlines() if 'id="data"' in line]
     assert json.loads(data.partition(">")[2].partition("</script")[0])["name"] == "autumn"
+
+
+ONE_BOUND = (*NEW, "--items-file", "shops.txt", "--visits", 2)
+
+
+def test_a_memory_that_is_gone_is_said_at_once_and_no_new_one_is_made(fedhist: Fedhist, here: Path) -> None:
+    assert fedhist(*ONE_BOUND).code == 0
+    first = fedhist(*RUN, "--until", "2020-10-05")
+    assert first.code == 0 and "released: 2020-W40" in first.out
+    memory = here / "autumn" / "users.memory"
+    kept = memory.rename(here / "kept")
+    assert (
+        "users.memory is gone: without it no window can be run here"
+        in fedhist("campaign", "show", "autumn").out
+    )
+    refused = fedhist(*RUN)
+    assert (
+        refused.code == 2 and "users.memory is gone" in refused.err and "--campaign-memory" not in refused.err
+    )
+    assert not memory.exists()
+    kept.rename(memory)
+    assert "is gone" not in fedhist("campaign", "show", "autumn").out
+    assert fedhist(*RUN, "--until", "2020-10-12").code == 0
+
+
+def test_one_bound_without_a_list_of_items_says_which_options_are_meant(fedhist: Fedhist, here: Path) -> None:
+    said = fedhist(*NEW, "--visits", 2)
+    assert said.code == 2 and "give the items with --items-file or --bins, or leave --visits out" in said.err
+
+
+def test_a_total_that_the_limit_has_no_room_for_is_noted(fedhist: Fedhist, here: Path) -> None:
+    for limit in (3, 4):
+        fedhist("ledger", "limit", "people.ledger", "--epsilon", limit, "--delta", 1e-6, "--replace")
+        made = fedhist(*NEW[:2], f"of-{limit}", *NEW[3:], "--items-file", "shops.txt")
+        assert made.code == 0
+        assert ("epsilon 3, has no room for a total of 4" in made.err) is (limit == 3)
+
+
+def test_the_help_has_the_defaults_that_hold(fedhist: Fedhist) -> None:
+    said = " ".join(fedhist("campaign", "new", "--help").out.split())
+    assert "[default: closed with --items-file or --bins, else open]" in said
+    assert "[default: a share of the window's epsilon]" in said
+
+
+def test_a_folder_that_the_disk_refuses_is_no_result(
+    fedhist: Fedhist, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedhist.server.campaign.definition.write_text", full)
+    said = fedhist(*NEW)
+    assert said.code == 1 and "there is no campaign, and nothing was charged" in said.err
+    assert not (here / "autumn").exists() and not (here / "people.ledger").exists()
+
+
+def test_a_ledger_says_that_a_campaign_is_defined_and_not_released(fedhist: Fedhist, here: Path) -> None:
+    assert fedhist(*NEW).code == 0
+    shown = fedhist("ledger", "show", "people.ledger").out
+    assert "defined" in shown and "released" not in shown

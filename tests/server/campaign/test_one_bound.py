@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput, InvalidPlan, NotWritten
+from fedhist.client.memory_file import MemoryFile
+from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPlan, NotWritten
 from fedhist.server.campaign.definition import read_definition
 from fedhist.server.campaign.running import run_due
 from fedhist.server.campaign.state import states_of
@@ -64,6 +65,10 @@ def test_a_lost_memory_is_not_a_second_bound(tmp_path: Path) -> None:
     run_due(made.place, runner_of(made), until=made.due_from(made.windows[1]))
     assert made.memory is not None
     made.memory.unlink()
+    with pytest.raises(InvalidFile, match="is gone"):
+        run_due(made.place, runner_of(made))
+    # A new one in its place knows nobody.
+    assert MemoryFile(made.memory).releases("any") == 0
     with pytest.raises(InvalidInput, match="knows of none"):
         run_due(made.place, runner_of(made))
 
