@@ -322,7 +322,7 @@ def _checked_until(until: datetime | None, now: datetime) -> datetime:
         return now
     if until > now:
         raise InvalidInput(
-            f"--until is {_text(until)}, which is still to come",
+            f"--until is {until:%Y-%m-%d %H:%M %Z}, which is still to come",
             allowed="a time that is past",
             advice="a window that is run before it is over stays without the rest of its rows",
         )

@@ -230,15 +230,18 @@ def room_left(definition: Definition, states: Iterable[WindowState], budget: Bud
 
 def _moment(until: str | date | datetime | None) -> datetime | None:
     """A time of UTC, from a text, a day, which is its first moment, or a time."""
+    if until is None:
+        return None
+    wrong = InvalidInput(
+        f"--until is {until!r}", allowed="a day or a time, as in 2026-11-18 or 2026-11-18T09:30"
+    )
     if isinstance(until, str):
         try:
             until = datetime.fromisoformat(until)
         except ValueError:
-            raise InvalidInput(
-                f"--until is {until!r}", allowed="a day or a time, as in 2026-11-18 or 2026-11-18T09:30"
-            ) from None
-    if until is None:
-        return None
+            raise wrong from None
+    if not isinstance(until, date):
+        raise wrong
     if not isinstance(until, datetime):
         until = datetime(until.year, until.month, until.day)
     return until.replace(tzinfo=UTC) if until.tzinfo is None else until

@@ -120,6 +120,7 @@ def test_run_refuses_what_it_can_not_run_before_it_charges(fedhist: Fedhist, her
         (("--data", "visits.csv", "--again", "2020-W40"), "is due and can't be run again"),
         (("--data", "visits.csv", "--until", "tomorrow"), "--until is 'tomorrow'"),
         (("--data", "visits.csv", "--until", "2999-01-01"), "still to come"),
+        (("--data", "visits.csv", "--until", "9999-12-31T23:59-14:00"), "still to come"),
         (("--data", "visits.csv", "--workers", "0"), "workers"),
     ):
         said = fedhist("campaign", "run", "autumn", *arguments)
