@@ -49,7 +49,8 @@ class InvalidInput(FedhistError, ValueError):
         self.problem = problem
         self.allowed = allowed
         self.advice = advice
-        super().__init__(f"{problem}; allowed: {allowed}" + (f"; {advice}" if advice else "") + ".")
+        text = f"{problem}; allowed: {allowed}" + (f"; {advice}" if advice else "")
+        super().__init__(text if text.endswith("?") else f"{text}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The three parts, so that a worker process can send it home."""

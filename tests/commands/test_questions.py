@@ -122,6 +122,7 @@ def test_what_can_not_be_asked_is_refused_before_anything_is_written(
     outcome = fedhist("run", "--data", table, *flags, "--ledger", tmp_path / "people.ledger")
     assert outcome.code == 2
     assert words in " ".join(outcome.err.split())
+    assert "?." not in outcome.err
     assert files_in(tmp_path) == before
 
 
