@@ -132,6 +132,9 @@ def _partial_folder(target: Path) -> Iterator[Path]:
         raise
 
 
+_held_off: list[int] = []
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """No Ctrl-C in here: for the short steps that leave a mess when a second one stops them halfway."""
@@ -139,12 +142,29 @@ def undisturbed() -> Iterator[None]:
         # Signals reach the main thread only, and only there can they be held off.
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, _hold_off) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _hold_off(number: int, frame: object) -> None:
+    _held_off.append(number)
+
+
+def forget_interrupts() -> None:
+    """From now on, `raise_interrupts` knows of later ones only."""
+    _held_off.clear()
+
+
+def raise_interrupts() -> None:
+    """Let a Ctrl-C that came where it was held off have its effect now: for who goes on to something else."""
+    held = _held_off.copy()
+    _held_off.clear()
+    for number in held[:1]:
+        signal.raise_signal(number)
 
 
 def write_results(

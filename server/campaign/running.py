@@ -43,7 +43,7 @@ from fedhist.server.campaign.lock import only_operator
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, settle, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.ledger_database import check_place
-from fedhist.server.result_folder import check_target
+from fedhist.server.result_folder import check_target, forget_interrupts, raise_interrupts
 from fedhist.server.steps import planned_charges
 
 MOST_SPARE, MOST_DELAY = 1000, 3650
@@ -226,7 +226,9 @@ def run_due(
         wanted = _wanted(states, at, again, definition, tell)
         done: list[Window] = []
         failures: list[RoundFailed] = []
+        forget_interrupts()
         for state in wanted:
+            raise_interrupts()
             try:
                 _run_one(definition, budget, state, run)
                 done.append(state.window)

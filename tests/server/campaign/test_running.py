@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from fedhist.server.campaign.running import WindowRun, run_due
 from fedhist.server.campaign.state import opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.recorded_run import RecordedRun
+from fedhist.server.result_folder import undisturbed
 from fedhist.server.steps import planned_charges
 from tests.builders import rows_of
 from tests.campaigns import TOTAL, WEEKS, bytes_in, campaign_in, runner_of, runs_of, visits
@@ -475,3 +477,18 @@ def test_a_choice_near_the_last_threshold_stays_in_the_range_of_the_plan(tmp_pat
         chosen = state.document["threshold"]
         assert plan["min_threshold"] == max(1.0, chosen / 8)
         assert plan["max_threshold"] == pytest.approx(min(1500.0, 8 * chosen))
+
+
+def test_an_interrupt_while_a_release_is_written_stops_before_the_next_window(tmp_path: Path) -> None:
+    made = campaign_in(tmp_path)
+    usual = runner_of(made)
+
+    def interrupted(window: WindowRun) -> None:
+        usual(window)
+        with undisturbed():
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_due(made.place, interrupted)
+    assert [state.window.text for state in states_of(made, runs_of(made)) if state.document] == [WEEKS[0]]
+    assert len(run_due(made.place, usual)) == len(WEEKS) - 1
