@@ -79,7 +79,8 @@ def show(file: Path, as_json: bool) -> None:
         return
     console = stdout_console()
     print_rows(f"ledger {file.name}", [_row(one) for one in runs], COLUMNS, text=TEXT_COLUMNS)
-    console.print(f"sum:   {_text(total)}")
+    one_bound = ", all releases of a campaign as one" if budget.counted().campaigns else ""
+    console.print(f"sum:   {_text(total)}{one_bound}")
     if reserved != Cost(0, 0):
         console.print(
             f"held:  {_text(reserved)} of it, by runs that did not end; 'fedhist ledger close FILE RUN' "
