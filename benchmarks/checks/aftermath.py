@@ -74,8 +74,8 @@ def ledger_faults(path: Path) -> list[str]:
     except FedhistError as problem:
         return [f"the ledger can't be used: {problem}"]
     faults = []
-    held = math.fsum(run.reserved.epsilon for run in runs if run.status == "open")
-    charged = math.fsum(run.counted.epsilon for run in runs if run.status != "open")
+    held = _together(run.reserved for run in runs if run.status == "open")
+    charged = _together(run.counted for run in runs if run.status != "open")
     if not math.isclose(held, reserved.epsilon, rel_tol=_NEAR, abs_tol=_NEAR):
         faults.append(f"open runs reserved epsilon {held:g}, and the ledger holds {reserved.epsilon:g}")
     if not math.isclose(charged, spent.epsilon, rel_tol=_NEAR, abs_tol=_NEAR):
@@ -83,6 +83,14 @@ def ledger_faults(path: Path) -> list[str]:
     if limit is not None and not limit.admits(Spending(), spent + reserved):
         faults.append("the ledger is above its limit")
     return faults
+
+
+def _together(parts: Iterable[Spending]) -> float:
+    """The epsilon of all of them, where each campaign counts once."""
+    costs = list(parts)
+    campaigns = {campaign for cost in costs for campaign, _ in cost.campaigns}
+    once = [campaign.epsilon for campaign in campaigns]
+    return math.fsum([*(cost.without_campaigns().epsilon for cost in costs), *once])
 
 
 def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str] = ()) -> list[str]:
