@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.data_options import column_options, memory_option, time_option
+from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -112,12 +112,7 @@ def campaign() -> None:
     help="The public list of the items to count, one a line; a copy is kept. Without it and --bins, items are found "
     "privately.",
 )
-@click.option(
-    "--normalise",
-    type=click.Choice(["nfc", "casefold"]),
-    default=None,
-    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding.",
-)
+@normalise_option
 @click.option(
     "--users",
     type=int,

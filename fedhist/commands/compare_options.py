@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.data_options import column_options, memory_option
+from fedhist.commands.data_options import column_options, memory_option, normalise_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -121,12 +121,7 @@ _SEVERAL = {
     metavar="D,...",
     help="Count the D most frequent items of each population only, or all if it has no more. [default: all]",
 )
-@click.option(
-    "--normalise",
-    type=click.Choice(["nfc", "casefold"]),
-    default=None,
-    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding.",
-)
+@normalise_option
 @memory_option
 @click.option(
     "--selectors",

@@ -42,6 +42,17 @@ def memory_option(command: Command) -> Command:
     )(command)
 
 
+def normalise_option(command: Command) -> Command:
+    """Add the option that says which spellings of a name are one item."""
+    return click.option(
+        "--normalise",
+        type=click.Choice(["nfc", "casefold"]),
+        default=None,
+        help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
+        "as they are.",
+    )(command)
+
+
 def column_options(command: Command, *, bins: bool = True) -> Command:
     """Add the options of columns, the separator and bins to a command."""
     for name, (metavar, text) in reversed(_OPTIONS.items()):

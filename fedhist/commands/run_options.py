@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedhist.commands.data_options import column_options, memory_option, time_option
+from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -94,13 +94,7 @@ _OF_ONE_QUESTION = {
     help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says "
     "so, and --ledger and --no-truth refuse it.",
 )
-@click.option(
-    "--normalise",
-    type=click.Choice(["nfc", "casefold"]),
-    default=None,
-    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
-    "as they are.",
-)
+@normalise_option
 @memory_option
 @click.option(
     "--seed",
