@@ -114,7 +114,7 @@ def ways(path: Path, folder: Path, *, rivals: bool) -> dict[str, tuple[str, ...]
     """The commands that are compared."""
     ours = (
         sys.executable, "-m", "fedhist", "run", "--data", str(path), "--items-file", str(folder / "items.txt"),
-        "--no-truth", "--json", "--quiet",
+        "--no-evaluate", "--json", "--quiet",
     )  # fmt: skip
     found = {"fedhist": ours, f"fedhist --memory {LIMITED}": (*ours, "--memory", LIMITED)}
     if rivals:

@@ -140,7 +140,7 @@ def chosen(windows: Windows, visits: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder:
         memory = Path(folder) / "memory.db"
-        return simulate(windows.each[0], plan, seed=1, truth=False, campaign_memory=memory).threshold
+        return simulate(windows.each[0], plan, seed=1, evaluate=False, campaign_memory=memory).threshold
 
 
 def grid_for(windows: Windows) -> Sequence[float]:

@@ -62,7 +62,7 @@ def weeks_of(
             plan |= {"known_items": "\n".join(keys)} if discover == "each" else of_known_items(plan)
         if plan["domain"] == "closed":
             plan["items"] = population.domain_size
-        result = simulate(population, Plan(**plan), seed=7919 * trial + week, truth=True)
+        result = simulate(population, Plan(**plan), seed=7919 * trial + week, evaluate=True)
         if week:
             losses.append(float(result.relative_loss or 0.0))
         if result.release.threshold > 0:

@@ -278,7 +278,7 @@ def kill_fedhist_run(scene: Scene, kills: int) -> None:
 
     def work() -> None:
         where = ["--ledger", str(scene.ledger), "--out", str(scene.out)]
-        fedhist(["run", "--users", "200", "--items", str(ITEMS), "--no-truth", *where])
+        fedhist(["run", "--users", "200", "--items", str(ITEMS), "--no-evaluate", *where])
 
     def look(victim: Victim) -> None:
         nonlocal known
@@ -419,7 +419,7 @@ def kill_flower_simulation(scene: Scene, kills: int) -> None:
             "40",
             "--items",
             "5",
-            "--no-truth",
+            "--no-evaluate",
         ]
         command += ["--ledger", str(scene.ledger), "--out", str(scene.out)]
         with subprocess.Popen(

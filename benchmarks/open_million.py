@@ -44,11 +44,11 @@ def measure(users: int, items: int, way: str) -> dict[str, float | str]:
     plan = Plan(users=users, domain="open", delta=1 / (2 * users), **WAYS[way])  # type: ignore[arg-type] # texts
     start, clock = time.process_time(), time.perf_counter()
     alone = engine_named("in-process", workers=1)
-    result = simulate(population, plan, seed=1, truth=False, engine=alone)
+    result = simulate(population, plan, seed=1, evaluate=False, engine=alone)
     spent, passed = time.process_time() - start, time.perf_counter() - clock
     peak = peak_memory()
     clock = time.perf_counter()
-    simulate(ZipfPopulation(users=users, items=items, seed=1), plan, seed=1, truth=False)
+    simulate(ZipfPopulation(users=users, items=items, seed=1), plan, seed=1, evaluate=False)
     on_all = time.perf_counter() - clock
     summed, floor = np.zeros(items, dtype=np.int64), 0.0
     for shard in population.shards():

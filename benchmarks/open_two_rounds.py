@@ -41,7 +41,7 @@ def measure(population: SparsePopulation, candidates: int, repeats: int) -> dict
     found: dict[str, dict[str, float]] = {}
     for seed in range(-1, repeats):
         for name, plan in plans.items():
-            result = simulate(population, plan, seed=seed + 1, truth=False)
+            result = simulate(population, plan, seed=seed + 1, evaluate=False)
             took = {part: result.seconds.get(part, 0.0) for part in ROUNDS}
             now = took | {
                 "rounds": sum(took.values()),

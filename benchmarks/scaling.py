@@ -28,8 +28,10 @@ def main() -> None:
         print(f"{users:>10,}{population.nonzeros:>14,}", end="", flush=True)
         for mechanism in ("gaussian", "laplace"):
             plan = Plan(users=users, items=arguments.items, mechanism=mechanism)
-            simulate(population, plan, seed=0, truth=False)
-            runs = [simulate(population, plan, seed=s, truth=False).seconds for s in range(arguments.repeats)]
+            simulate(population, plan, seed=0, evaluate=False)
+            runs = [
+                simulate(population, plan, seed=s, evaluate=False).seconds for s in range(arguments.repeats)
+            ]
             best = min(seconds["select"] + seconds["release"] for seconds in runs)
             print(f"{best:>12.3f}{1e9 * best / population.nonzeros:>13.1f}", end="", flush=True)
         print()

@@ -94,7 +94,7 @@ def measure(mechanism: str, users: int, items: int, repeats: int) -> dict[str, f
     reset_peak()
     rounds, phases = float("inf"), {}
     for _ in range(repeats):
-        seconds = simulate(population, plan, seed=SEED, truth=False).seconds
+        seconds = simulate(population, plan, seed=SEED, evaluate=False).seconds
         if seconds["select"] + seconds["release"] < rounds:
             rounds, phases = seconds["select"] + seconds["release"], seconds
     peak = peak_memory()

@@ -167,7 +167,7 @@ def simulate(
     plan: Plan,
     *,
     seed: int | None = None,
-    truth: bool = True,
+    evaluate: bool = True,
     journal: Callable[[Charge], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
     engine: Engine = open_in_process,
@@ -182,9 +182,9 @@ def simulate(
         plan: what to run; its users and items must be the population's.
         seed: makes the run repeatable, noise and all, so its release protects nobody from somebody who knows the
             seed. None draws from the operating system.
-        truth: also measure the error against the true histogram, and sizes and times that depend on the data, none of
-            which is private. A population without a single count has no relative error and is refused. Without
-            `truth` it is noised like any other, and a list of items that was read off the data is refused.
+        evaluate: also measure the error against the true histogram, and sizes and times that depend on the data, none
+            of which is private. A population without a single count has no relative error and is refused. Without
+            `evaluate` it is noised like any other, and a list of items that was read off the data is refused.
         journal: called with each charge before its noise is drawn; a persistent ledger. It refuses a list of items that
             was read off the data.
         on_phase: called with the name of each phase as it begins.
@@ -199,7 +199,7 @@ def simulate(
         population,
         plan,
         seed=seed,
-        truth=truth,
+        evaluate=evaluate,
         journal=journal,
         on_phase=on_phase,
         engine=engine,
@@ -215,7 +215,7 @@ def simulating(
     plan: Plan,
     *,
     seed: int | None,
-    truth: bool,
+    evaluate: bool,
     journal: Callable[[Charge], None] | None,
     on_phase: Callable[[str], None],
     engine: Engine,
@@ -225,7 +225,7 @@ def simulating(
 ) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
     """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin = origin_of(population)
-    _check(population, plan, origin, truth=truth, charged=journal is not None)
+    _check(population, plan, origin, evaluate=evaluate, charged=journal is not None)
     memory = None if campaign_memory is None else Path(campaign_memory)
     population, spend = in_campaign(population, plan, memory)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
@@ -243,7 +243,7 @@ def simulating(
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
 
-    if truth:
+    if evaluate:
         clock.begin("truth")
         check_not_empty(population)
     starts_nodes = engine is not open_in_process
@@ -257,7 +257,7 @@ def simulating(
         )
     diagnostics, measurements, effect = None, None, None
     with opened as transport:
-        if truth:
+        if evaluate:
             transport.along.append(ItemTotals())
         with reasons_told(transport, requests):
             release = yield from _asked_of(
@@ -268,7 +268,7 @@ def simulating(
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
         effects = effects_of(transport, population, plan, requests, source=source)
-        if truth:
+        if evaluate:
             clock.begin("truth")
             diagnostics, measurements, effect = _against_truth(
                 transport, population, release, effects, report=report
@@ -279,7 +279,7 @@ def simulating(
     total, tight = ledger.basic(), ledger.tight()
     clock.stop()
     struck = None if effects is None else effects.report(effect)
-    withheld = {r for r in Round if not truth and length_tells(plan, r.value)}
+    withheld = {r for r in Round if not evaluate and length_tells(plan, r.value)}
     sizes, reports = transport.bytes_per_user, transport.reports
     return Result(
         release=release,
@@ -302,7 +302,7 @@ def simulating(
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },
         faults=struck,
-        story=_story(population, release, measurements) if truth else None,
+        story=_story(population, release, measurements) if evaluate else None,
     )
 
 
@@ -320,15 +320,18 @@ def _asked_of(
             return release
 
 
-def _check(population: Population, plan: Plan, origin: ItemOrigin, *, truth: bool, charged: bool) -> None:
+def _check(population: Population, plan: Plan, origin: ItemOrigin, *, evaluate: bool, charged: bool) -> None:
     wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
-    if not truth:
-        where, advice = "a run without the truth (truth=False)", f"{wanted}; truth=True is for experiments"
+    if not evaluate:
+        where, advice = (
+            "a run without the truth (evaluate=False)",
+            f"{wanted}; evaluate=True is for experiments",
+        )
         check_public_items(origin, plan.domain, where=where, advice=advice)
     if charged:
         check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
     check_fits(population, plan)
-    if truth:
+    if evaluate:
         check_labels(population, plan)
 
 

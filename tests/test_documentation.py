@@ -111,7 +111,8 @@ def parse(arguments: list[str]) -> None:
 def all_flags() -> set[str]:
     def of(command: click.Command) -> Iterator[str]:
         context = click.Context(command)
-        yield from (flag for parameter in command.get_params(context) for flag in parameter.opts)
+        for parameter in command.get_params(context):
+            yield from (*parameter.opts, *parameter.secondary_opts)
         if isinstance(command, click.Group):
             for name in command.list_commands(context):
                 found = command.get_command(context, name)

@@ -52,7 +52,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Output",
-        "--out --no-truth --figure --csv --json --force --replace --per-window",
+        "--out --evaluate --figure --csv --json --force --replace --per-window",
         "--moved --keep --head --trace --no-report --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),

@@ -66,7 +66,7 @@ _OF_ONE_QUESTION = {
     type=PATH,
     metavar="FILE",
     help="The public list of the items to count, one a line, for data with names. Without it the items are read off "
-    "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
+    "the data, which is not private: the result says so, and --ledger and --no-evaluate refuse it.",
 )
 @click.option(
     "--question",
@@ -92,7 +92,7 @@ _OF_ONE_QUESTION = {
     type=int,
     metavar="D",
     help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says "
-    "so, and --ledger and --no-truth refuse it.",
+    "so, and --ledger and --no-evaluate refuse it.",
 )
 @normalise_option
 @memory_option
@@ -171,10 +171,10 @@ _OF_ONE_QUESTION = {
     f"core, and one in all below {PAYS_FROM_USERS:,} users]",
 )
 @click.option(
-    "--no-truth",
-    is_flag=True,
-    help="Leave out what a real deployment could not know: errors, and times and sizes that depend on the data. For "
-    "results that you share.",
+    "--evaluate/--no-evaluate",
+    default=None,
+    help="Also measure errors against the exact data, with times and sizes that depend on it: what a deployment can't "
+    "know, and NOT private.",
 )
 @click.option(
     "--out",

@@ -50,7 +50,7 @@ class Question(RunSettings, total=False):
     items: Iterable[str | int] | None
     epsilon: float
     seed: int | None
-    truth: bool
+    evaluate: bool
     engine: str
 
 

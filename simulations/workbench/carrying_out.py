@@ -42,7 +42,7 @@ class Asked(Wanted):
         seed: makes it repeatable, noise and all; None draws from the operating system.
         trials: the number of runs, with seeds that follow each other; None for one run with the seed as it is.
         ledger: the file to charge, made if missing.
-        truth: whether to measure against the exact data.
+        evaluate: whether to measure against the exact data.
         engine, nodes, ray_address: where the devices run.
         workers: the number of processes of the engine in-process; None is its own choice.
         dropout: the share of the nodes that gives no answer in a round.
@@ -58,7 +58,7 @@ class Asked(Wanted):
     seed: int | None = None
     trials: int | None = None
     ledger: Path | None = None
-    truth: bool = False
+    evaluate: bool = False
     engine: str = "in-process"
     nodes: int | None = None
     ray_address: str | None = None
@@ -136,13 +136,13 @@ def carry_out(
         plan,
         target=folder,
         # The number of an open domain's names depends on the data, and so does the room that they need.
-        labels=loaded.labels if asked.truth or plan.items else None,
+        labels=loaded.labels if asked.evaluate or plan.items else None,
         ledger=asked.ledger,
         label=asked.ledger_label or asked.label,
         trials=asked.trials or 1,
         trace=asked.trace,
         engine=asked.engine,
-        simulated=asked.truth,
+        simulated=asked.evaluate,
         tell=watcher.say,
     ) as recorded:
         recorder = recorded.recorder
@@ -247,7 +247,7 @@ def check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     check_fits(loaded.population, plan)
     checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
-    if asked.truth:
+    if asked.evaluate:
         check_labels(loaded.population, plan)
         check_not_empty(loaded.population)
 
@@ -257,9 +257,9 @@ def check_items(asked: Asked, origin: ItemOrigin) -> None:
     domain = "open" if asked.open_domain else "closed"
     if asked.ledger is not None:
         check_public_items(origin, domain, where="--ledger")
-    if not asked.truth:
-        advice = f"{ADVICE}; for an experiment on data that you may look at, leave --no-truth out"
-        check_public_items(origin, domain, where="--no-truth", advice=advice)
+    if not asked.evaluate:
+        advice = f"{ADVICE}; for an experiment on data that you may look at, add --evaluate"
+        check_public_items(origin, domain, where="--no-evaluate", advice=advice)
 
 
 def _trials(
@@ -290,7 +290,7 @@ def _trials(
             trial.population,
             plan,
             seed=seed,
-            truth=asked.truth,
+            evaluate=asked.evaluate,
             journal=journal,
             on_phase=watcher.phase,
             engine=engine,

@@ -81,7 +81,7 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
     check_population(asked)
     check_count("--nodes", asked.nodes)
     check_trials(asked.trials)
-    for flag, value in (("--truth", asked.truth), ("--trace", asked.trace)):
+    for flag, value in (("--evaluate", asked.evaluate), ("--trace", asked.trace)):
         # A text such as "no" would count as True, and the truth is not private.
         if not isinstance(value, bool):
             raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")

@@ -45,14 +45,14 @@ def histogram(
     items: Iterable[str | int] | None = None,
     epsilon: float = USUAL_EPSILON,
     seed: int | None = None,
-    truth: bool = False,
+    evaluate: bool = False,
     engine: str = "in-process",
     ledger: str | Path | None = None,
     **settings: Unpack[RunSettings],
 ) -> Result:
     """Choose a contribution bound privately and release a private histogram.
 
-    Nothing of the data is in the result but the release, unless you ask for `truth`. Where the data alone says which
+    Nothing of the data is in the result but the release, unless you ask to `evaluate`. Where the data alone says which
     items there are, and no `items`, `bins`, `top_items` or `domain` is given, the domain is open: the items are found
     privately first. The columns of a matrix, and a population without names, are a closed domain.
 
@@ -68,7 +68,7 @@ def histogram(
             columns.
         epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
         seed: makes it repeatable, noise and all: for simulation only. None draws noise from the operating system.
-        truth: also measure the errors against the exact data, which is NOT private: for experiments.
+        evaluate: also measure the errors against the exact data, which is NOT private: for experiments.
         engine: where the devices run: "in-process", "ray" or "flower-simulation".
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
@@ -111,7 +111,7 @@ def histogram(
             memory=settings.get("memory"),
             open_domain=fields.get("domain") == "open",
             seed=seed,
-            truth=truth,
+            evaluate=evaluate,
             engine=engine,
             ledger=None if ledger is None else Path(ledger),
             nodes=settings.get("nodes"),

@@ -36,7 +36,7 @@ def histograms(
     count: str | None = None,
     time: str | None = None,
     seed: int | None = None,
-    truth: bool = False,
+    evaluate: bool = False,
     engine: str = "in-process",
     ledger: str | Path | None = None,
     **settings: Any,
@@ -61,7 +61,7 @@ def histograms(
         time: the column that says when, for a `window`, which all questions share.
         seed: makes it repeatable, for simulation only. Each question has a seed of its own that follows from this one
             and its name: the result's `seed`.
-        truth: also measure errors, which is NOT private.
+        evaluate: also measure errors, which is NOT private.
         engine: as in `histogram`.
         ledger: a file that is charged for all questions before anything runs, or for none.
         settings: as in `histogram`, for all questions; `out` is a new folder with one folder for each question.
@@ -78,7 +78,7 @@ def histograms(
             normalise=settings.get("normalise"),
             memory=settings.get("memory"),
             seed=seed,
-            truth=truth,
+            evaluate=evaluate,
             engine=engine,
             ledger=None if ledger is None else Path(ledger),
             nodes=settings.get("nodes"),

@@ -126,10 +126,10 @@ def carry_out_together(
     for one in settled:
         check_ready(one.asked, loaded[one.name], plans[one.name])
         if folder is not None:
-            names = loaded[one.name].labels if one.asked.truth or plans[one.name].items else None
+            names = loaded[one.name].labels if one.asked.evaluate or plans[one.name].items else None
             check_room(folder, plans[one.name], names)
     first = settled[0].asked
-    recorders = {name: Recorder(plan, simulated=first.truth) for name, plan in plans.items()}
+    recorders = {name: Recorder(plan, simulated=first.evaluate) for name, plan in plans.items()}
     observers = {name: on_plan(name, plan) for name, plan in plans.items()}
     with charged_together(first.ledger, plans, label=first.label) as journal_of:
         runs = {
@@ -137,7 +137,7 @@ def carry_out_together(
                 loaded[one.name].population,
                 plans[one.name],
                 seed=seed_of_question(first.seed, one.name),
-                truth=first.truth,
+                evaluate=first.evaluate,
                 journal=journal_of(one.name),
                 on_phase=watcher.phase,
                 engine=engine_of(one.asked, plans[one.name]),

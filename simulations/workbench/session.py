@@ -67,10 +67,10 @@ class Session:
     def histogram(self, data: object, **question: Unpack[Question]) -> Result:
         """`fedhist.histogram` with the same arguments, charged to this session.
 
-        Without `truth`: exact errors are about the people whom the budget protects, and nothing would be charged for
+        Without `evaluate`: exact errors are about the people whom the budget protects, and nothing would be charged for
         them.
         """
-        self._check_question(question.get("truth"))
+        self._check_question(question.get("evaluate"))
         result = histogram(data, ledger=self.ledger.path, **question)
         self._kind = self._kind or result.release.frame_kind
         return result
@@ -88,7 +88,7 @@ class Session:
 
         They are one entry of `history`.
         """
-        self._check_question(settings.get("truth"))
+        self._check_question(settings.get("evaluate"))
         answers = histograms(
             data,
             questions,
@@ -103,7 +103,7 @@ class Session:
     def _check_question(self, truth: object) -> None:
         if truth:
             raise InvalidInput(
-                "a question of a session with truth=True",
+                "a question of a session with evaluate=True",
                 allowed="questions without the truth",
                 advice="fedhist.histogram measures errors against data that you may look at",
             )

@@ -18,8 +18,8 @@ _VALUES = {
     *(choice for one in FIELDS.values() for choice in one.choices),
 }
 _PHRASES = {
-    "leave --no-truth out": "pass truth=True",
-    "--no-truth": "truth=False",
+    "add --evaluate": "pass evaluate=True",
+    "--no-evaluate": "evaluate=False",
     "the --items-file": "the list of items",
     "--items-file FILE": "items=[...]",
     "--items-file": "items=[...]",

@@ -205,7 +205,7 @@ KINDS = {
     "masked-noise-by-devices": (*MASKED, "--noise-from", "devices", "--upper-limits", "500"),
     "debiased": ("--debias", "poisson"),
     "faulty": ("--nodes", "10", "--dropout", "0.2", "--faulty", "inflate=0.1"),
-    "shared": ("--no-truth",),
+    "shared": ("--no-evaluate",),
     "large": ("--users", "3000", "--items", "300"),
 }
 # Two texts of a chart that lie on each other, a text outside of its chart, and anything that leaves its panel.

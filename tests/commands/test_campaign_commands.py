@@ -133,7 +133,7 @@ def test_run_refuses_what_it_can_not_run_before_it_charges(fedhist: Fedhist, her
 def test_a_limit_that_others_used_up_is_said_before_and_refused_then(fedhist: Fedhist, here: Path) -> None:
     assert fedhist(*NEW, "--items-file", "shops.txt").code == 0
     other = (
-        *("run", "--data", "visits.csv", "--items-file", "shops.txt", "--no-truth", "--no-report"),
+        *("run", "--data", "visits.csv", "--items-file", "shops.txt", "--no-evaluate", "--no-report"),
         *("--epsilon", 2, "--ledger", "people.ledger", "--quiet", "--out", "other"),
     )
     assert fedhist(*other).code == 0

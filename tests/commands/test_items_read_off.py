@@ -16,7 +16,7 @@ from fedhist.simulations.simulation import simulate
 from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
 
 REASON = "not private: the items were read off the data"
-PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-truth",)}
+PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-evaluate",)}
 
 
 # Twenty users who have "common", and one who has "secret".
@@ -111,7 +111,7 @@ class TestRefused:
 
     def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
-        outcome = fedhist("run", "--data", "t.csv", "--no-truth")
+        outcome = fedhist("run", "--data", "t.csv", "--no-evaluate")
         assert "read off the data" in outcome.err
         assert "row 1" not in outcome.err
 
@@ -119,7 +119,7 @@ class TestRefused:
         population = read_population(table)
         plan = Plan(users=population.users, items=population.domain_size)
         spent: list[Any] = []
-        for asked in ({"truth": False}, {"journal": spent.append}):
+        for asked in ({"evaluate": False}, {"journal": spent.append}):
             with pytest.raises(InvalidInput, match="read off the data"):
                 simulate(population, plan, seed=1, **asked)
         assert spent == []

@@ -106,7 +106,7 @@ def test_ctrl_c_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
         "--data",
         "visits.parquet",
         *TIGHT,
-        "--no-truth",
+        "--no-evaluate",
         "--domain",
         "open",
     ]

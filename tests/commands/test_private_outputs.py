@@ -60,7 +60,7 @@ def line_of(out: str, beginning: str) -> str:
 
 def outputs(fedhist: Fedhist, data: Path, folder: str, *flags: object) -> Any:
     """What a run tells of itself: exit code, errors, and all of its document but what was released."""
-    outcome = fedhist("run", "--data", data, *flags, "--no-truth", "--trace", "--verbose", "--out", folder)
+    outcome = fedhist("run", "--data", data, *flags, "--no-evaluate", "--trace", "--verbose", "--out", folder)
     released = ("threshold", "standard_error", "released_items", "ledger", "notes")
     document = document_in(folder) if outcome.code == 0 else {}
     trace = [json.loads(line) for line in Path(folder, "trace.jsonl").read_text().splitlines()]
@@ -99,7 +99,7 @@ class TestNeighbours:
     ) -> None:
         asked: list[Any] = []
         monkeypatch.setattr(recorded_run, "check_room", lambda target, plan, labels: asked.append(labels))
-        assert fedhist("run", "--data", many, *OPEN, "--no-truth", "--out", "a").code == 0
+        assert fedhist("run", "--data", many, *OPEN, "--no-evaluate", "--out", "a").code == 0
         assert fedhist("run", "--data", many, *OPEN, "--out", "b").code == 0
         assert asked[0] is None
         assert len(asked[1]) == 51
@@ -110,7 +110,7 @@ class TestNeighbours:
         """At this budget an all-zero histogram is nearer, which only the truth can say."""
         (tmp_path / "items.txt").write_text("common\nrare\n")
         command = ("run", "--data", people(tmp_path / "a.csv"), "--items-file", "items.txt", "--json")
-        with_it, without = (fedhist(*command, *TINY, *more).document() for more in ((), ["--no-truth"]))
+        with_it, without = (fedhist(*command, *TINY, *more).document() for more in ((), ["--no-evaluate"]))
         assert any("all-zero" in note for note in with_it["notes"])
         assert without["notes"] == [note for note in with_it["notes"] if "all-zero" not in note]
 
@@ -118,7 +118,7 @@ class TestNeighbours:
         failures = []
         for name, own in (("a", ["mine"]), ("b", ["x", "y", "z"])):
             data = people(tmp_path / f"{name}.csv", *own)
-            flags = (*MASKED, "--dropout", 0.9, "--no-truth", "--trace", "--out", "r")
+            flags = (*MASKED, "--dropout", 0.9, "--no-evaluate", "--trace", "--out", "r")
             outcome = fedhist("run", "--data", data, *flags)
             assert outcome.code == 4
             (trace,) = tmp_path.glob("r.failed*")
@@ -134,7 +134,7 @@ class TestSizes:
         """The rounds after it are as long as the list of what was found, which is public."""
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            flags = (*DISCOVERED, "--epsilon", 9, "--no-truth", "--json")
+            flags = (*DISCOVERED, "--epsilon", 9, "--no-evaluate", "--json")
             told.append(fedhist("run", "--data", data, *flags).document()["bytes_per_user"])
         assert told[0] == told[1]
         assert told[0]["discover"] is None
@@ -146,7 +146,7 @@ class TestSizes:
     ) -> None:
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            document = fedhist("run", "--data", data, *flags, "--no-truth", "--json").document()
+            document = fedhist("run", "--data", data, *flags, "--no-evaluate", "--json").document()
             told.append((document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}))
         assert told[0] == told[1]
         per_user, in_rounds = told[0]
@@ -154,7 +154,7 @@ class TestSizes:
         assert (per_user["select"] is None) == (flags is OPEN)
 
     def test_where_they_are_withheld_every_output_says_so(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, *OPEN, "--no-truth", "--verbose", "--out", "r")
+        outcome = fedhist("run", "--data", many, *OPEN, "--no-evaluate", "--verbose", "--out", "r")
         assert "select withheld · release withheld" in outcome.out
         assert "not private" not in outcome.out
         assert "bytes" not in outcome.err
@@ -170,7 +170,7 @@ class TestSizes:
     def test_one_that_the_plan_fixes_stays_beside_one_that_is_withheld(
         self, fedhist: Fedhist, many: Path
     ) -> None:
-        outcome = fedhist("run", "--data", many, *BUCKETED, "--no-truth", "--out", "r")
+        outcome = fedhist("run", "--data", many, *BUCKETED, "--no-evaluate", "--out", "r")
         assert f"select {document_in('r')['bytes_per_user']['select']:,} B · release withheld" in outcome.out
         page = page_in("r")
         assert [bar["label"] for bar in page.charts["bytes"]["bars"]] == ["select"]
@@ -180,7 +180,7 @@ class TestSizes:
 
     def test_a_round_that_was_not_run_has_nothing_to_withhold(self) -> None:
         plan = Plan(users=4, domain="open", release="truncated-laplace", selector="fixed", threshold=3)
-        result = simulate(population_of(np.eye(4, dtype=np.int64)), plan, seed=1, truth=False)
+        result = simulate(population_of(np.eye(4, dtype=np.int64)), plan, seed=1, evaluate=False)
         assert result.bytes_per_user == {"select": 0, "release": None}
         assert "release withheld" in result._repr_html_()
 
@@ -200,7 +200,7 @@ class TestSizes:
     )
     def test_fixed_lengths_are_told(self, settings: dict[str, Any]) -> None:
         population, plan = population_of(np.ones((12, 6), dtype=np.int64)), Plan(users=12, **settings)
-        with_truth, without = (simulate(population, plan, seed=1, truth=truth) for truth in (True, False))
+        with_truth, without = (simulate(population, plan, seed=1, evaluate=truth) for truth in (True, False))
         assert without.bytes_per_user == with_truth.bytes_per_user
         assert all(without.bytes_per_user.values())
         assert "bytes_per_user" not in with_truth.to_json()["not_private"]
@@ -270,10 +270,10 @@ class TestTimes:
         ids=["closed", "open", "masked", "trials"],
     )
     def test_no_shared_file_of_a_private_run_has_them(self, fedhist: Fedhist, flags: tuple[Any, ...]) -> None:
-        outcome = fedhist(*SMALL, "--no-truth", *flags, "--trace", "--out", "r")
+        outcome = fedhist(*SMALL, "--no-evaluate", *flags, "--trace", "--out", "r")
         assert outcome.code == 0, outcome.err
         assert re.search(r"^seconds +withheld", outcome.out, re.MULTILINE)
-        documents = [document_in("r"), fedhist(*SMALL, "--no-truth", *flags, "--json").document()]
+        documents = [document_in("r"), fedhist(*SMALL, "--no-evaluate", *flags, "--json").document()]
         documents += [json.loads(line) for line in Path("r/trace.jsonl").read_text().splitlines()]
         times = [time for document in documents for time in times_in(document)]
         assert len(times) > 10
@@ -291,12 +291,12 @@ class TestTimes:
         written = []
         for folder in ("a", "b"):
             Path(folder).mkdir()
-            assert fedhist(*SMALL, "--no-truth", "--trace", "--out", f"{folder}/r").code == 0
+            assert fedhist(*SMALL, "--no-evaluate", "--trace", "--out", f"{folder}/r").code == 0
             written.append({path.name: path.read_bytes() for path in Path(folder, "r").iterdir()})
         assert written[0] == written[1]
 
     def test_the_trace_of_a_private_run_is_shown_by_number(self, fedhist: Fedhist) -> None:
-        assert fedhist(*SMALL, "--no-truth", "--trace", "--out", "r").code == 0
+        assert fedhist(*SMALL, "--no-evaluate", "--trace", "--out", "r").code == 0
         shown = fedhist("trace", "show", "r").out
         assert " 1.   Phase" in shown or " 1.   The plan" in shown
         assert not re.search(r"\d s\b", shown)
@@ -313,6 +313,6 @@ class TestTimes:
 
     def test_python_keeps_them_for_its_user_and_does_not_write_them(self) -> None:
         population, plan = population_of(np.ones((12, 6), dtype=np.int64)), Plan(users=12, items=6)
-        result = simulate(population, plan, seed=1, truth=False)
+        result = simulate(population, plan, seed=1, evaluate=False)
         assert result.seconds["select"] >= 0
         assert set(times_in(result.to_json())) == {None}

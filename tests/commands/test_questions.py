@@ -70,7 +70,7 @@ def test_json_is_one_document_and_the_same_seed_gives_it_again(
     fedhist: Fedhist, asked: tuple[object, ...], tmp_path: Path
 ) -> None:
     before = files_in(tmp_path)
-    first, again = (fedhist(*asked, "--seed", 1, "--no-truth", "--json").document() for _ in range(2))
+    first, again = (fedhist(*asked, "--seed", 1, "--no-evaluate", "--json").document() for _ in range(2))
     assert first == again
     assert first["questions"]["place"]["status"] == "released"
     assert first["questions"]["place"]["relative_loss"] is None
@@ -112,7 +112,7 @@ def test_masks_and_the_ledger_are_for_all_questions_at_once(
         (("--question", "place", "--epsilon", 1, *TOTAL), "--epsilon with --question"),
         (("--question", "place", "--trials", 2, *TOTAL), "--trials with --question"),
         (("--question", "place", "--bins", "0,1", *TOTAL), "--bins with --question"),
-        (("--question", "place:domain=closed", "--no-truth", *TOTAL), "read off the data"),
+        (("--question", "place:domain=closed", "--no-evaluate", *TOTAL), "read off the data"),
     ],
 )
 def test_what_can_not_be_asked_is_refused_before_anything_is_written(

@@ -33,7 +33,7 @@ def test_all_questions_read_the_rows_of_the_window(fedhist: Fedhist, table: Path
     questions = [f"{name}:items-file={tmp_path / f'{name}s.txt'}" for name in ("place", "kind")]
     common = ("run", "--data", table, "--question", questions[0], "--question", questions[1])
     common += ("--total-epsilon", 10, "--total-delta", 0, "--time-column", "when", "--ledger", ledger)
-    common += ("--no-truth", "--no-report")
+    common += ("--no-evaluate", "--no-report")
     assert fedhist(*common, "--window", "2026-W47", "--out", out).code == 0
     for name in ("place", "kind"):
         seen, other = (float(row["value"]) for row in rows_of(out / name / "histogram.csv"))

@@ -81,7 +81,7 @@ class TestTheFile:
             (*FEW, "--selector", "fixed", "--threshold", 20),
             (*FEW, "--selector", "dpsgd"),
             (*FEW, "--trials", 2),
-            (*FEW, "--no-truth"),
+            (*FEW, "--no-evaluate"),
             ("--users", 1, "--items", 1),
             ("--users", 3, "--items", 2, "--epsilon", 0.001),
             ("--users", 40, "--items", 3, "--min-threshold", 7, "--max-threshold", 7),
@@ -140,7 +140,7 @@ class TestWhatIsOnIt:
     def test_without_the_truth_nothing_of_it_is_there(
         self, fedhist: Fedhist, folder_of: Callable[..., Path]
     ) -> None:
-        folder = folder_of(*SMALL, "--no-truth", "--trace")
+        folder = folder_of(*SMALL, "--no-evaluate", "--trace")
         page = page_in(folder)
         assert NOT_PRIVATE not in page.words()
         assert "Times are withheld" in page.words()

@@ -104,7 +104,7 @@ class TestFlags:
         self, fedhist: Fedhist, settings: dict[str, Any], follows: dict[str, Any]
     ) -> None:
         flags = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
-        plan = fedhist(*SMALL, "--json", "--no-truth", *flags).document()["plan"]
+        plan = fedhist(*SMALL, "--json", "--no-evaluate", *flags).document()["plan"]
         assert {name: plan[name] for name in settings | follows} == settings | follows
 
     def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -206,16 +206,16 @@ class TestSummary:
 
     def test_what_only_a_simulation_knows_is_marked(self, fedhist: Fedhist) -> None:
         assert "not private" in fedhist(*SMALL).out
-        text = fedhist(*SMALL, "--no-truth").out
+        text = fedhist(*SMALL, "--no-evaluate").out
         assert "relative loss" not in text
         assert "clipped" not in text
         assert "not private" not in text
 
     def test_the_oracle_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-truth")
+        outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-evaluate")
         assert "chosen by oracle (not private)" in outcome.out
         assert "note: not private" in outcome.out
-        printed = fedhist(*SMALL, "--selector", "oracle", "--json", "--no-truth").document()
+        printed = fedhist(*SMALL, "--selector", "oracle", "--json", "--no-evaluate").document()
         for document in (document_in("r"), printed):
             assert document["private"] is False
             assert any(note.startswith("not private") for note in document["notes"])

@@ -76,7 +76,7 @@ def test_the_report_has_a_sentence_for_each_kind_also_when_it_is_made_again(fedh
 
 
 def test_without_the_truth_it_says_only_who_answered(fedhist: Fedhist) -> None:
-    done = fedhist(*RUN, *FAULTS, "--no-truth", "--out", "r")
+    done = fedhist(*RUN, *FAULTS, "--no-evaluate", "--out", "r")
     assert done.code == 0, done.err
     assert f"select {STRUCK}" in done.out
     assert "without faults" not in done.out and "lies moved" not in done.out
@@ -106,7 +106,7 @@ def test_python_takes_the_same(fedhist: Fedhist) -> None:
     rows = [(user, item) for user in range(100) for item in ("tea", "milk")]
     table = pd.DataFrame(rows, columns=["user", "item"])
     result = package.histogram(
-        table, items=["tea", "milk"], nodes=10, dropout=0.2, faulty={"inflate": 0.1}, seed=1, truth=True
+        table, items=["tea", "milk"], nodes=10, dropout=0.2, faulty={"inflate": 0.1}, seed=1, evaluate=True
     )
     assert result.users == {"select": 80, "release": 80}
     assert result.faults is not None and result.faults.rounds["release"].lying == {"inflate": 1}

@@ -107,7 +107,7 @@ class TestTablesThatAreTooFull:
     def test_as_many_items_as_the_capacity_always_fit(self) -> None:
         for seed in range(5):
             population = held_once_each(50)
-            release = simulate(population, plan_of(50, table_capacity=50), seed=seed, truth=False).release
+            release = simulate(population, plan_of(50, table_capacity=50), seed=seed, evaluate=False).release
             assert [charge.name for charge in release.charges][1:] == ["table-fit", "table-decoding"]
 
     def test_between_capacity_and_room_chance_decides(self) -> None:
@@ -119,14 +119,14 @@ class TestTablesThatAreTooFull:
         population, passed = population_of(table), 0
         for seed in range(40):
             try:
-                simulate(population, plan, seed=seed, truth=False)
+                simulate(population, plan, seed=seed, evaluate=False)
                 passed += 1
             except TableTooSmall:
                 pass
         assert 6 <= passed <= 34
 
     def test_the_notes_say_what_a_table_does_not_withstand(self) -> None:
-        assert TABLE_TRUST in simulate(held_once_each(50), plan_of(50), seed=1, truth=False).notes
+        assert TABLE_TRUST in simulate(held_once_each(50), plan_of(50), seed=1, evaluate=False).notes
 
 
 class TestTextAndNumber:

@@ -60,7 +60,7 @@ result_folder.shutil.rmtree = slow_remove
 """
 )
 
-MANY_USERS = ("run", "--users", "300000", "--items", "200", "--seed", "1", "--no-truth")
+MANY_USERS = ("run", "--users", "300000", "--items", "200", "--seed", "1", "--no-evaluate")
 FEW_USERS = ("run", "--users", "200", "--items", "5", "--seed", "1")
 WRITES = ("--ledger", "l.db", "--out", "r")
 

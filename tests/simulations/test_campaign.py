@@ -117,11 +117,11 @@ def test_a_run_that_another_one_overtook_releases_nothing_whatever_that_one_took
 
     def overtake(charge: Charge) -> None:
         if charge.round == "select":
-            simulate(other, plan_of(1), truth=False, campaign_memory=tmp_path / "m")
+            simulate(other, plan_of(1), evaluate=False, campaign_memory=tmp_path / "m")
 
     with pytest.raises(RoundFailed, match="another run has used"):
         simulate(
-            users_of(2), plan_of(2), seed=2, truth=False, journal=overtake, campaign_memory=tmp_path / "m"
+            users_of(2), plan_of(2), seed=2, evaluate=False, journal=overtake, campaign_memory=tmp_path / "m"
         )
     ran(2, tmp_path / "m")
 
@@ -133,7 +133,7 @@ def test_a_round_that_is_broken_off_uses_up_nobodys_bound(tmp_path: Path) -> Non
 
     with pytest.raises(KeyboardInterrupt):
         simulate(
-            users_of(1), plan_of(1), seed=1, truth=False, observe=interrupt, campaign_memory=tmp_path / "m"
+            users_of(1), plan_of(1), seed=1, evaluate=False, observe=interrupt, campaign_memory=tmp_path / "m"
         )
     again, whole = ran(1, tmp_path / "m"), ran(1, tmp_path / "other")
     assert again.release.histogram.tolist() == whole.release.histogram.tolist()
@@ -155,7 +155,13 @@ def test_users_of_a_table_are_known_by_their_names(tmp_path: Path) -> None:
         for _ in range(9)
     ]
     table = pl.DataFrame(rows, schema=["user", "item", "when"], orient="row")
-    usual: dict[str, Any] = {"time": "when", "items": ["a", "b"], "epsilon": 100.0, "seed": 1, "truth": True}
+    usual: dict[str, Any] = {
+        "time": "when",
+        "items": ["a", "b"],
+        "epsilon": 100.0,
+        "seed": 1,
+        "evaluate": True,
+    }
     usual |= {"campaign": "autumn", "visits": 1, "campaign_memory": tmp_path / "m"}
     usual |= {"selector": "fixed", "threshold": 9.0}
     whole = fedhist.histogram(table, window="2026-11-01", **usual)
@@ -193,7 +199,9 @@ def test_the_command_runs_a_window_of_a_campaign(fedhist: Fedhist, tmp_path: Pat
     (tmp_path / "v.csv").write_text("user,item,when\n" + "".join(f"u{n},a,2026-11-01\n" for n in range(50)))
     (tmp_path / "items.txt").write_text("a\nb\n")
     flags = f"run --data {tmp_path}/v.csv --items-file {tmp_path}/items.txt --time-column when --window 2026-11 --json"
-    campaign = f"--campaign autumn --visits 3 --campaign-memory {tmp_path}/m --ledger {tmp_path}/l --no-truth"
+    campaign = (
+        f"--campaign autumn --visits 3 --campaign-memory {tmp_path}/m --ledger {tmp_path}/l --no-evaluate"
+    )
     out = fedhist(*flags.split(), *campaign.split()).out
     assert json.loads(out)["campaign"]["visits"] == 3
     shown = json.loads(fedhist("ledger", "show", f"{tmp_path}/l", "--json").out)

@@ -54,7 +54,7 @@ class InShards:
 
 def run(plan: Plan, *, seed: int | None = SEED, truth: bool = True, **settings: Any) -> Result:
     engine = engine_named("in-process", nodes=NODES, **settings)
-    return simulate(USERS, plan, seed=seed, truth=truth, engine=engine)
+    return simulate(USERS, plan, seed=seed, evaluate=truth, engine=engine)
 
 
 def cast(dropout: float = 0.0, faulty: dict[str, float] | None = None, *, seed: int = SEED) -> Cast:

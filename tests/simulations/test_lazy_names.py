@@ -107,11 +107,11 @@ def test_a_run_reads_names_a_few_times_and_never_has_them_all(settings: dict[str
     """With the truth beside the release, which reads all that a run without it reads, and more."""
     users = population()
     plan = Plan(**PLANNED, **settings)
-    simulate(users, plan, seed=3, truth=True)
+    simulate(users, plan, seed=3, evaluate=True)
     users.labels = NamesOnDisk()
     tracemalloc.start()
     try:
-        release = simulate(users, plan, seed=3, truth=True).release
+        release = simulate(users, plan, seed=3, evaluate=True).release
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

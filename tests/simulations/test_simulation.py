@@ -97,7 +97,9 @@ class TestDiagnostics:
     def test_without_the_truth_they_are_left_out(self) -> None:
         table = table_of(50, 4)
         plan = Plan(users=50, items=4)
-        with_truth, without = (simulate(population_of(table), plan, seed=2, truth=t) for t in (True, False))
+        with_truth, without = (
+            simulate(population_of(table), plan, seed=2, evaluate=t) for t in (True, False)
+        )
         assert without.diagnostics is None
         assert without.relative_loss is None
         assert "truth" not in without.seconds
@@ -115,7 +117,7 @@ class TestRelease:
     def test_its_mean_over_many_runs_is_the_clipped_sum(self, mechanism: str) -> None:
         table, threshold, trials = table_of(60, 4), 5.0, 400
         population, plan = population_of(table), fixed_plan(table, mechanism, threshold)
-        results = [simulate(population, plan, seed=seed, truth=False) for seed in range(trials)]
+        results = [simulate(population, plan, seed=seed, evaluate=False) for seed in range(trials)]
         mean = np.mean([result.release.histogram for result in results], axis=0)
         error = results[0].release.standard_error / math.sqrt(trials)
         scores = (mean - clipped_sum(table, mechanism, threshold)) / error
@@ -145,7 +147,7 @@ class TestSeeds:
     ) -> None:
         plan = Plan(users=350, **settings)
         one, again, other, *drawn = (
-            simulate(words, plan, seed=seed, truth=False) for seed in (1, 1, 2, None, None)
+            simulate(words, plan, seed=seed, evaluate=False) for seed in (1, 1, 2, None, None)
         )
         assert one.release.histogram.tobytes() == again.release.histogram.tobytes()
         assert len({result.release.histogram.tobytes() for result in (one, other, *drawn)}) == 4
@@ -180,7 +182,7 @@ class TestRefusals:
             simulate(empty, plan, journal=charges.append)
         assert charges == []
         # Without a look at the truth an empty population is released like any other.
-        assert simulate(empty, plan, seed=1, truth=False).release.histogram.shape == (3,)
+        assert simulate(empty, plan, seed=1, evaluate=False).release.histogram.shape == (3,)
 
     def test_stored_zeros_are_no_counts(self) -> None:
         stored = SparsePopulation.from_arrays([0, 1, 2], [0, 1], [0, 0], domain_size=2)

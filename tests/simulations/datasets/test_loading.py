@@ -120,7 +120,7 @@ def test_a_list_that_matches_nothing_is_told_where_the_truth_may_be_looked_at() 
         with pytest.raises(InvalidPopulation, match="none of the 1 listed items or bins is in the data"):
             check_not_empty(loaded.population)
         # A run that is to be shared must not tell it.
-        simulate(loaded.population, Plan(users=loaded.population.users, items=1), seed=1, truth=False)
+        simulate(loaded.population, Plan(users=loaded.population.users, items=1), seed=1, evaluate=False)
 
 
 def test_libraries_of_frames_are_loaded_for_frames_alone(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ UNLIMITED = Policy()
 def ended(tmp_path: Path) -> tuple[Path, RunRecord]:
     """A run that went well: its folder and its entry."""
     out, ledger = tmp_path / "r", tmp_path / "l.db"
-    small = ["run", "--users", "50", "--items", "5", "--no-truth"]
+    small = ["run", "--users", "50", "--items", "5", "--no-evaluate"]
     assert cli._run([*small, "--out", str(out), "--ledger", str(ledger)]) == 0
     return out, BudgetFile.open(ledger, create=False).runs()[0]
 

@@ -44,7 +44,7 @@ def masked_peak_bytes(participants: int) -> int:
     )
     tracemalloc.start()
     try:
-        simulate(population, plan, seed=1, truth=False, engine=engine_named("in-process", dropout=0.1))
+        simulate(population, plan, seed=1, evaluate=False, engine=engine_named("in-process", dropout=0.1))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

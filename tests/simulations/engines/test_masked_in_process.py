@@ -73,7 +73,7 @@ def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
     ],
 )
 def test_masks_change_nothing_in_the_release(mode: str, masking: str) -> None:
-    releases = (simulate(POPULATION, plan, seed=8, truth=False).release for plan in plans(mode, masking))
+    releases = (simulate(POPULATION, plan, seed=8, evaluate=False).release for plan in plans(mode, masking))
     plain, masked = releases
     assert (masked.threshold, masked.mechanism) == (plain.threshold, plain.mechanism)
     assert masked.histogram.tolist() == plain.histogram.tolist()

@@ -133,7 +133,7 @@ class TestTheSameForAnyNumber:
         population, plan = population_of(np.zeros((50, 3))), Plan(users=50, items=3)
         one, many = (
             simulate(
-                population, plan, seed=1, truth=False, engine=engine_named("in-process", workers=workers)
+                population, plan, seed=1, evaluate=False, engine=engine_named("in-process", workers=workers)
             )
             for workers in (1, 3)
         )

@@ -99,6 +99,6 @@ def test_items_with_a_bound_of_their_own_have_no_curve() -> None:
 
 def test_nobody_with_anything_has_no_curve(make_histograms: Any) -> None:
     population = SparsePopulation(make_histograms([[0, 0], [0, 0]]))
-    result = simulate(population, Plan(users=2, items=2), seed=1, truth=False)
+    result = simulate(population, Plan(users=2, items=2), seed=1, evaluate=False)
     measured = measure(population, result.release)
     assert (measured.curve, measured.users.empty) == (None, 2)

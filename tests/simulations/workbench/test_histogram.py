@@ -153,13 +153,13 @@ class TestPrivacy:
     def test_a_list_read_off_the_data_is_refused_in_words_of_python(self, asked: dict[str, Any]) -> None:
         with pytest.raises(fedhist.InvalidInput) as refusal:
             fedhist.histogram(FRAME, **asked)
-        assert str(refusal.value).startswith("truth=False with ")
-        for words in ("items=[...]", 'domain="open"', "truth=True"):
+        assert str(refusal.value).startswith("evaluate=False with ")
+        for words in ("items=[...]", 'domain="open"', "evaluate=True"):
             assert words in str(refusal.value) and words in refusal.value.advice
-        assert not fedhist.histogram(FRAME, truth=True, **asked).release.private
+        assert not fedhist.histogram(FRAME, evaluate=True, **asked).release.private
 
     def test_the_truth_is_there_when_it_is_asked_for(self) -> None:
-        result = fedhist.histogram(FRAME, items=NAMES, truth=True, seed=1)
+        result = fedhist.histogram(FRAME, items=NAMES, evaluate=True, seed=1)
         assert result.relative_loss is not None and result.release.seeded
         again = fedhist.histogram(FRAME, items=NAMES, seed=1)
         assert (again.release.histogram == result.release.histogram).all()
@@ -204,7 +204,7 @@ class TestFolder:
         (tmp_path / "items.txt").write_text("\n".join(NAMES))
         flags = ("--items-file", "items.txt", "--seed", 3, "--trace", "--out", "one")
         assert fedhist("run", "--data", "t.csv", *flags).code == 0
-        library.histogram("t.csv", items=NAMES, seed=3, truth=True, trace=True, out="two")
+        library.histogram("t.csv", items=NAMES, seed=3, evaluate=True, trace=True, out="two")
         assert files_in(tmp_path / "one") == files_in(tmp_path / "two")
         for name in ("histogram.csv", "plan.json"):
             assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -284,7 +284,11 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "an epsilon below zero": (FRAME, {"epsilon": -1}, "epsilon"),
     "an epsilon of text": (FRAME, {"epsilon": "1"}, "epsilon"),
     "a seed of text": (FRAME, {"seed": "one"}, "seed"),
-    "the truth as a text": (FRAME, {"items": NAMES, "truth": "no"}, "truth is 'no'; allowed: True or False"),
+    "the truth as a text": (
+        FRAME,
+        {"items": NAMES, "evaluate": "no"},
+        "evaluate is 'no'; allowed: True or False",
+    ),
     "nodes and other participants": (
         FRAME,
         {"items": NAMES, "masking": "secagg", "nodes": 9, "participants": 8},
@@ -308,7 +312,7 @@ def test_options_are_written_as_arguments() -> None:
     assert in_python(said) == (
         "raise epsilon_select, name it with selector=\"fixed\", or see 'fedhist ledger close --run 3'"
     )
-    assert in_python("'fedhist run --ledger' or --ledger, and --no-truth") == (
-        "'fedhist run --ledger' or ledger=..., and truth=False"
+    assert in_python("'fedhist run --ledger' or --ledger, and --no-evaluate") == (
+        "'fedhist run --ledger' or ledger=..., and evaluate=False"
     )
     assert in_python("--nodes with --engine flower-simulation") == 'nodes with engine="flower-simulation"'

@@ -66,7 +66,7 @@ class TestQuestions:
     def test_a_question_that_is_not_private_is_refused(self, ledger: Path) -> None:
         session = fedhist.Session(ledger, epsilon=9, delta=1e-5)
         not_private = ({"domain": "closed"}, {"items": ["tea"], "selector": "oracle"}, {"top_items": 1})
-        for asked in (*not_private, {**ASKED, "truth": True}):
+        for asked in (*not_private, {**ASKED, "evaluate": True}):
             with pytest.raises(fedhist.InvalidInput):
                 session.histogram(FRAME, **asked)
         assert session.spent.epsilon == 0

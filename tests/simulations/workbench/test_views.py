@@ -27,7 +27,7 @@ NAMES = ["tea", HOSTILE, "a\u202eb"]
 
 @pytest.fixture(scope="module")
 def experiment() -> fedhist.Result:
-    return fedhist.histogram(FRAME, items=NAMES, seed=1, truth=True)
+    return fedhist.histogram(FRAME, items=NAMES, seed=1, evaluate=True)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def private() -> fedhist.Result:
 
 class TestReport:
     def test_of_a_result_shows_what_that_of_its_folder_shows(self, tmp_path: Path) -> None:
-        result = fedhist.histogram(FRAME, items=NAMES, seed=1, truth=True, out=tmp_path / "run")
+        result = fedhist.histogram(FRAME, items=NAMES, seed=1, evaluate=True, out=tmp_path / "run")
         assert fedhist.report(result, tmp_path / "one.html") == tmp_path / "one.html"
         fedhist.report(str(tmp_path / "run"), str(tmp_path / "two.html"))
         one, two = page_in(tmp_path, "one.html"), page_in(tmp_path, "two.html")
@@ -70,7 +70,7 @@ class TestFigure:
     def test_of_a_result_and_of_its_folder_are_the_same(self, fedhist: Fedhist, tmp_path: Path) -> None:
         import fedhist as library
 
-        result = library.histogram(FRAME, items=NAMES, seed=1, truth=True, out="run")
+        result = library.histogram(FRAME, items=NAMES, seed=1, evaluate=True, out="run")
         before = dict(matplotlib.rcParams)
         for chart in ("released", "curve"):
             drawn = library.figure(result, chart=chart)

@@ -27,7 +27,7 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
         total_epsilon=1.0,
         max_threshold=50,
         neighbours="replace",
-        truth=True,
+        evaluate=True,
         seed=1,
         out=folder / "run",
         ledger=folder / "one.ledger",
