@@ -120,11 +120,11 @@ BUGS = (
         ),
     ),
     bug(
-        "add-remove Laplace sold as replacement",
+        "zero-out Laplace sold as replacement",
         ("protocol.privacy.neighbours:clipped_sum_l1", "2 * whole if doubled else whole", "whole"),
     ),
     bug(
-        "add-remove Gaussian sold as replacement",
+        "zero-out Gaussian sold as replacement",
         ("protocol.privacy.neighbours:clipped_sum_l2", "2 * square if doubled else square", "square"),
     ),
     bug(
@@ -422,7 +422,7 @@ FIRST = {
     "sqrt(d) where d belongs (items one by one)": "two worlds, items, laplace",
     "bar 10 % low": "fresh keys, laplace-threshold, a key each",
     "round 1 not charged": "two worlds, quantile",
-    "add-remove Gaussian sold as replacement": "two worlds, gaussian, replaced",
+    "zero-out Gaussian sold as replacement": "two worlds, gaussian, replaced",
     "noise on the unclipped support": "fresh keys, laplace-threshold, many keys",
     "factor 2 forgotten in the exponential mechanism": "two worlds, quantile",
     "range of V halved": "two worlds, exponential-v",
@@ -432,7 +432,7 @@ FIRST = {
     "shares of noise: corrupt participants counted on": "shares, two worlds, gaussian, round 2",
     "Laplace noise halved": "one run, laplace",
     "l2 clip under Laplace noise": "one run, laplace, spread",
-    "add-remove Laplace sold as replacement": "one run, laplace, replaced",
+    "zero-out Laplace sold as replacement": "one run, laplace, replaced",
     "shares of noise: twice as many counted on": "shares, one masked run, laplace",
     "floating-point noise": "lattice",
     "self-mask reused over rounds": "masks, fresh secrets",

@@ -37,7 +37,7 @@ from fedhist.simulations.simulation import simulate
 OPEN: dict[str, Any] = {"domain": "open", "max_threshold": 500}
 KINDS: dict[str, dict[str, Any]] = {
     "closed, gaussian": {"mechanism": "gaussian"},
-    "closed, gaussian, replace": {"mechanism": "gaussian", "neighbours": "replace"},
+    "closed, gaussian, replace-one": {"mechanism": "gaussian", "neighbours": "replace-one"},
     "closed, laplace": {"mechanism": "laplace"},
     "open, truncated-laplace": OPEN | {"release": "truncated-laplace"},
     "discovered, gaussian": OPEN | {"release": "discover", "mechanism": "gaussian"},

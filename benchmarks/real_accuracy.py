@@ -1,6 +1,6 @@
 """The README's table of accuracy on real data: `python benchmarks/real_accuracy.py --rivals ENVIRONMENTS --out FOLDER`.
 
-Everybody spends epsilon 1.1 in all and delta 1/n (closed domains) or 1/(2n) (open ones), neighbours add-remove, over
+Everybody spends epsilon 1.1 in all and delta 1/n (closed domains) or 1/(2n) (open ones), neighbours zero-out, over
 the 1,000 most frequent items. A bound that is not chosen privately is a public guess, 1, 10, 100 or 1,000 counts of one
 user, and costs nothing: that release spends the whole total. The table has the best and the worst guess, known only
 afterwards. Libraries that bound items and counts of an item guess every product of both up to 1,000.

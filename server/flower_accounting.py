@@ -4,10 +4,10 @@ Flower counts *clients*, we count *users*, and the two agree only in part. Write
 and s for the standard deviation of the noise on the sum of its updates.
 
 - *Each client is one user.* Both speak of the same person, under the same relation.
-- *A client holds many users, add-remove.* Flower's number is about a whole client that is there or not: the sum moves
-  by at most C. A user who joins or leaves does not remove the client. Its update becomes another one, clipped to C as
-  well, so the sum moves by up to 2C. For users the noise multiplier is s/(2C), half of what Flower counts.
-- *A client holds many users, replace.* A client whose user is replaced is a client that is replaced, and Flower's
+- *A client holds many users, zero-out.* Flower's number is about a whole client that is there or not: the sum moves
+  by at most C. A user whose data becomes nothing does not remove the client. Its update becomes another one, clipped to
+  C as well, so the sum moves by up to 2C. For users the noise multiplier is s/(2C), half of what Flower counts.
+- *A client holds many users, replace-one.* A client whose user is replaced is a client that is replaced, and Flower's
   number holds for users as it is.
 
 A guarantee for users never gives one for clients of many users: their data may all change at once.
@@ -53,8 +53,8 @@ UsersPerClient = Literal["one", "many"]
 _METHOD = "fedhist-ledger"
 _STATE_VERSION = 1
 NEIGHBOURS = {
-    NeighboringRelation.ADD_OR_REMOVE_ONE: "add-remove",
-    NeighboringRelation.REPLACE_ONE: "replace",
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "zero-out",
+    NeighboringRelation.REPLACE_ONE: "replace-one",
 }
 # Gaussian noise costs something, also where its epsilon rounds to 0.
 _LEAST_EPSILON = 1e-12
@@ -109,7 +109,7 @@ def training_charge(
     """What releases of a training cost together, for each user.
 
     The noise multiplier of `event` is the standard deviation over what one client moves the sum by, under the
-    relation of `config`. Why it is halved for clients of many users under add-remove stands at the top of this
+    relation of `config`. Why it is halved for clients of many users under zero-out stands at the top of this
     module; with samples drawn independently, the update of a sampled client is then one that is replaced.
     """
     if users_per_client not in get_args(UsersPerClient):
@@ -118,7 +118,7 @@ def training_charge(
         raise InvalidInput(f"the number of rounds is {rounds!r}", allowed=f"1 to {MAX_RELEASES}")
     _check_population(config, event)
     neighbours = NEIGHBOURS[config.neighboring_relation]
-    replaced = users_per_client == "many" and neighbours == "add-remove"
+    replaced = users_per_client == "many" and neighbours == "zero-out"
     multiplier = event.noise_multiplier / 2 if replaced else event.noise_multiplier
     share = event.sample_size / event.population_size
     loss: GaussianLoss | SampledGaussianLoss
@@ -126,7 +126,7 @@ def training_charge(
         loss = GaussianLoss(multiplier / math.sqrt(rounds) * (1 - 1e-15))
         epsilon = gaussian_epsilon(loss.multiplier, config.target_delta)
     else:
-        change = "replace" if replaced else neighbours
+        change = "replace-one" if replaced else neighbours
         loss = SampledGaussianLoss(multiplier, share, rounds, change)
         epsilon = loss_epsilon(loss, config.target_delta)
     return Charge(
@@ -139,7 +139,7 @@ def training_charge(
             "population_size": event.population_size,
             "sampling": config.sampling_method.value,
             "users_per_client": users_per_client,
-            "sensitivity_is": "in clipping norms" if neighbours == "add-remove" else "in units of the noise",
+            "sensitivity_is": "in clipping norms" if neighbours == "zero-out" else "in units of the noise",
         },
         sensitivity=2.0 if replaced else 1.0,
         norm="l2",

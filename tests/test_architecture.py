@@ -21,7 +21,7 @@ from fedhist.testing import check_measurement, check_release_rule
 settings = {"users": 60, "items": 3, "max_threshold": 1.0, "release": "holders"}
 plans = (
     Plan(**settings),
-    Plan(**settings, mechanism="laplace", neighbours="replace"),
+    Plan(**settings, mechanism="laplace", neighbours="replace-one"),
     Plan(**settings, masking="secagg", participants=5),
 )
 check_measurement(MEASUREMENTS["holders"], plans=plans)

@@ -28,11 +28,12 @@ PLANS: dict[str, Plan] = {
     for name, settings in {
         "gaussian": _CLOSED,
         "laplace": _CLOSED | {"mechanism": "laplace"},
-        "replace": _CLOSED | {"neighbours": "replace", "sparsity": 2},
+        "replace-one": _CLOSED | {"neighbours": "replace-one", "sparsity": 2},
         "auto": _CLOSED | {"mechanism": "auto"},
-        "auto, replace": _CLOSED | {"mechanism": "auto", "neighbours": "replace"},
+        "auto, replace-one": _CLOSED | {"mechanism": "auto", "neighbours": "replace-one"},
         "masked auto": _CLOSED | _MASKED | {"mechanism": "auto"},
-        "with rests": _CLOSED | {"upper_limits": 90.0, "rescale": "proportional", "neighbours": "replace"},
+        "with rests": _CLOSED
+        | {"upper_limits": 90.0, "rescale": "proportional", "neighbours": "replace-one"},
         "device noise, rests": _DEVICES | {"mechanism": "laplace", "upper_limits": 30.0},
         "debiased": _CLOSED | {"debias": "poisson", "mechanism": "laplace"},
         "debiased gaussian": _CLOSED | {"debias": "poisson", "mechanism": "gaussian"},

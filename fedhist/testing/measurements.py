@@ -213,7 +213,7 @@ def one_user_moves_the_reading_by_the_sensitivity(asked: Asked) -> None:
                 require(claimed.neighbours is neighbours, f"{name}: a sensitivity for other neighbours")
                 parts = np.array([part_of_reading(one, total, name) for total in with_each])
                 moves = parts - part_of_reading(one, without, name)
-                if neighbours is Neighbours.REPLACE:
+                if neighbours is Neighbours.REPLACE_ONE:
                     moves = (parts[:, np.newaxis] - parts).reshape(-1, *parts.shape[1:])
                 moved = _size(moves, claimed.norm)
                 stated = f"{neighbours}: one user moves {name} by {moved:.6g}, not {claimed.value:.6g}"
@@ -340,7 +340,7 @@ def equal_keys_have_equal_sums(asked: Asked) -> None:
     """Whatever else differs between two plans: simulations reuse sums by their key."""
     changes: list[dict[str, Any]] = [
         {},
-        {"neighbours": "replace"},
+        {"neighbours": "replace-one"},
         {"epsilon_select": 0.3},
         {"epsilon": 2.0},
         {"minimum_cohort": 2},

@@ -225,7 +225,7 @@ def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
             rows = [np.vstack([_rows(plan), row]) for row in telling_rows(plan)]
             totals = [total_of(measurement, each, noise_seed=None) for each in (_rows(plan), *rows)]
             sums = np.array([part_of_reading(measurement, total, "values") for total in totals])
-            firsts = sums[1:] if neighbours is Neighbours.REPLACE else sums[:1]
+            firsts = sums[1:] if neighbours is Neighbours.REPLACE_ONE else sums[:1]
             moves = (firsts[:, np.newaxis] - sums[1:]) * 2.0**-plan.grid_bits / _errors(release)
             losses = [charge.loss for charge in release.charges]
             gaussian = [loss.multiplier for loss in losses if isinstance(loss, GaussianLoss)]

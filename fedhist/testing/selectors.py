@@ -136,7 +136,7 @@ def neighbours_are_as_hard_to_tell_apart_as_charged(chooser: Chooser) -> None:
                     _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
                 ]
                 firsts = (
-                    with_each if neighbours is Neighbours.REPLACE else [_logarithms(selector, plan, base)]
+                    with_each if neighbours is Neighbours.REPLACE_ONE else [_logarithms(selector, plan, base)]
                 )
                 losses = np.array([a - b for a in firsts for b in with_each])
                 worst = np.ptp(losses, axis=2) if spans else np.abs(losses).max(axis=2)

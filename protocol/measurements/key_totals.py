@@ -119,7 +119,7 @@ def open_sensitivities(plan: Plan) -> dict[str, Sensitivity]:
     """
     smallest, largest = int(plan.candidate_steps[0]), int(plan.candidate_steps[-1])
     spread = largest << SHARE_BITS
-    whole = 2 * spread if plan.neighbours is Neighbours.REPLACE else spread
+    whole = 2 * spread if plan.neighbours is Neighbours.REPLACE_ONE else spread
     return {
         "users_above": Sensitivity(square=1, norm=Norm.SCORE, neighbours=plan.neighbours),
         "overflow": Sensitivity(

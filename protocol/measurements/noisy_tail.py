@@ -247,7 +247,7 @@ def toeplitz_sensitivity(
     """How far one user moves R x, from the very whole numbers of R.
 
     A user puts one whole number w in [0, largest] into one bin i, or nothing into any. Add or remove: R x moves by
-    w R_i, R_i the columns, so by at most largest |R_i|, and the first column is the longest. Replace: by w R_i - w'
+    w R_i, R_i the columns, so by at most largest |R_i|, and the first column is the longest. Replace one: by w R_i - w'
     R_j, whose norm is convex in (w, w') and so largest in a corner of [0, largest]^2: it is at most largest times the
     largest of all |R_i| and |R_i - R_j|.
 
@@ -258,7 +258,7 @@ def toeplitz_sensitivity(
     powers = exact * exact if norm is Norm.L2 else exact
     sizes = np.cumsum(powers)
     worst = int(sizes[-1])
-    if neighbours is Neighbours.REPLACE:
+    if neighbours is Neighbours.REPLACE_ONE:
         for lag in range(1, len(exact)):
             early, late = exact[: len(exact) - lag], exact[lag:]
             if norm is Norm.L2:

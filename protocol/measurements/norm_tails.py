@@ -210,7 +210,7 @@ class NormTailsMeasurement(Measurement[Nothing]):
     def sensitivities(self) -> Mapping[str, Sensitivity]:
         """Of the sums above each candidate, and of the gap."""
         neighbours, pairs = self.plan.neighbours, self.pairs
-        both = neighbours is Neighbours.REPLACE
+        both = neighbours is Neighbours.REPLACE_ONE
         gap = pairs.rise + pairs.fall if both else max(pairs.rise, pairs.fall)
         return {
             "weights": tail_weight(pairs.cap, neighbours=neighbours),

@@ -120,10 +120,10 @@ class PlanFields:
         symbol="D",
     )
     neighbours: Neighbours = field(
-        default=Neighbours.ADD_REMOVE,
+        default=Neighbours.ZERO_OUT,
         metadata=_about(
-            "What the guarantee hides: whether any one user takes part, or what any one user's data is. The second "
-            "needs more noise at the same epsilon.",
+            "What the guarantee hides: whether any one user has data (zero-out), or what any one user's data is "
+            "(replace-one), which needs more noise at the same epsilon. The number of users is public.",
             choices=tuple(map(str, Neighbours)),
         ),
     )

@@ -4,7 +4,7 @@ A sum of tables can be read only if it holds no more distinct items than it has 
 of the round, so it is made private and charged, before round 2 is asked for.
 
 **The test.** Let D be the number of distinct items with a positive clipped sum. A clipped histogram has at most C
-counts and hence at most C items. So D moves by at most C when a user is added or removed. When one is replaced, at
+counts and hence at most C items. So D moves by at most C when a user is zeroed out. When one is replaced, at
 most C items are new and at most C are gone, so D moves by at most C then, too: sensitivity C under both relations. The
 server draws discrete Laplace noise Z cut to [-A, A] for sensitivity C, epsilon' and delta' (`bars.truncated_laplace`,
 whose proof for one key that grows or shrinks is that D + Z is (epsilon', delta')-private), and releases nothing if
@@ -59,9 +59,9 @@ def fit_noise(plan: Plan, steps: int) -> OpenNoise | None:
     """The noise on the number of distinct items at this threshold, in [-bar, bar]; None where no test is needed."""
     if not _may_overflow(plan, steps):
         return None
-    # D moves by at most C under either relation, as one key does under add-remove.
+    # D moves by at most C under either relation, as one key does under zero-out.
     return truncated_laplace(
-        steps, epsilon=plan.epsilon_select, delta=plan.delta_select, neighbours=Neighbours.ADD_REMOVE
+        steps, epsilon=plan.epsilon_select, delta=plan.delta_select, neighbours=Neighbours.ZERO_OUT
     )
 
 

@@ -3,7 +3,7 @@
 Every user's histogram was random-clipped to `threshold` = C items, so it is a vector of whole, non-negative
 counts whose sum is at most C. The server adds up the clipped histograms, noises the keys whose *clipped* sum is
 positive and releases those whose noisy count exceeds the bar. Noise of scale b hides epsilon = Delta/b, where
-the l1 sensitivity Delta is C (add-remove) or 2C (replace). The bar hides, up to delta, which keys there are.
+the l1 sensitivity Delta is C (zero-out) or 2C (replace-one). The bar hides, up to delta, which keys there are.
 
 Deviation: the paper's Algorithm 3 noises the keys of positive *unclipped* total, which is not private: a user
 with m keys of their own gets m chances to pass a bar that was computed for C.
@@ -107,7 +107,7 @@ def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbour
       delta_k = p_A (1 + e^(1/b) + ... + e^((k-1)/b)) = p_A (e^(k/b) - 1) / (e^(1/b) - 1).
     - *Many keys* that grow by k_j, C in all. By products, H <= 1 - product of (1 - delta_(k_j)), which is at most
       the sum of the delta_(k_j) and so at most delta_C: the terms of the sum grow. The same if all shrink.
-    - *Add-remove*: the keys of a user all grow or all shrink, so delta = delta_C. A new key of count C reaches it:
+    - *Zero-out*: the keys of a user all grow or all shrink, so delta = delta_C. A new key of count C reaches it:
       it passes the bar with chance P(Z > A - C) = delta_C, as A >= C (else that chance were above 1/2).
     - *Replace*: some grow and some shrink, so delta = 1 - (1 - delta_C)^2, at e^(2C/b). It is reached when C units
       move from a key that 2A + 1 others share to a new key. Counting 2C unit steps in a row would give more.
@@ -192,7 +192,7 @@ def _truncated_bar(
 
     Solved for A: A + 1 = C + b ln((1 - (1 - 2 delta_C) q^C) / (delta_C (1 + q))).
     """
-    replace = neighbours is Neighbours.REPLACE
+    replace = neighbours is Neighbours.REPLACE_ONE
     ratio = (-1 / _decimal(scale)).exp()
     all_units = ratio**threshold
 
@@ -223,7 +223,7 @@ def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bo
       worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
       reaches it.
 
-    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for add-remove and noise on the real line. Here
+    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for zero-out and noise on the real line. Here
     b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
     be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
     """

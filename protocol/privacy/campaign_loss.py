@@ -8,9 +8,9 @@ over all windows of |v_t|^2/(k C_t^2) is at most 1 (`clips/campaign_bound`).
 *All releases together cost one user what one Gaussian release of multiplier z does.* Let two populations differ in one
 user, who sends v_t in one and v'_t in the other (0 for a user who is added). All of v_t, v'_t, C_t, s_t may depend on
 earlier releases, which are the same under both. Given these, the privacy loss of release t is that of a Gaussian with
-a_t = |v_t - v'_t|^2/s_t^2, which the past decides. Neighbours of the kind add-remove: a_t = |v_t|^2/(z^2 k C_t^2), and
-the sum is at most 1/z^2. Replace: both vectors are non-negative, so |v_t - v'_t|^2 <= |v_t|^2 + |v'_t|^2, and with the
-sqrt(2) in D_t the sum is at most (1 + 1)/(2 z^2). Add one more Gaussian release of which nobody makes use, so that the
+a_t = |v_t - v'_t|^2/s_t^2, which the past decides. Zero-out: a_t = |v_t|^2/(z^2 k C_t^2), and the sum is at most
+1/z^2. Replace-one: both vectors are non-negative, so |v_t - v'_t|^2 <= |v_t|^2 + |v'_t|^2, and with the sqrt(2) in D_t
+the sum is at most (1 + 1)/(2 z^2). Add one more Gaussian release of which nobody makes use, so that the
 sum is 1/z^2 exactly. With X_t ~ N(0, a_t) given the past, exp(iu X_1 + ... + iu X_T + u^2/2 (a_1 + ... + a_T)) is a
 bounded martingale, so the characteristic function of the sum of all X_t is exp(-u^2/(2 z^2)): the total loss is
 N(1/(2 z^2), 1/z^2), that of one Gaussian of multiplier z (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). In

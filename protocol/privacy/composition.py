@@ -187,7 +187,7 @@ def delta_at(charges: Iterable[Charge], epsilon: float) -> float:
 
 def loss_epsilon(loss: SampledGaussianLoss, delta: float) -> float:
     """The epsilon at this delta of sampled Gaussian releases alone, rounded up; never above that without samples."""
-    entry = Charge("", "sampled-gaussian", {}, 1.0, "l2", "add-remove", 1.0, delta, loss)
+    entry = Charge("", "sampled-gaussian", {}, 1.0, "l2", "zero-out", 1.0, delta, loss)
     whole = Gaussian(math.sqrt(loss.releases) / loss.multiplier).get_epsilon_for_delta(delta)
     return min(_tight_epsilon(_Losses.of([entry]), delta), whole)
 

@@ -6,7 +6,7 @@ keeps those above a bar. It may look twice at the same sums: at first with littl
 covers too little of all weight, with more.
 
 **The noise.** A user's vector of weights has l2 norm at most 2^b: m w_m^2 <= 2^2b. So on the keys that both of two
-neighbours have, a look is a Gaussian mechanism of sensitivity 2^b (add-remove), or sqrt(2) 2^b (replace: two non-
+neighbours have, a look is a Gaussian mechanism of sensitivity 2^b (zero-out), or sqrt(2) 2^b (replace-one: two non-
 negative vectors of norm 2^b, see `neighbours.clipped_sum_l2`). All weights of a user sum to at most sqrt(D) 2^b, and so
 does the difference of two users' sums: the sensitivity of W, the sum over all keys, is sqrt(D) 2^b under both
 relations.

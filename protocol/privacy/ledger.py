@@ -13,7 +13,7 @@ from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 
-_NEIGHBOURS = ("add-remove", "replace")
+_NEIGHBOURS = ("zero-out", "replace-one")
 _T = TypeVar("_T")
 MAX_RELEASES = 10**6
 """The most releases of one entry: more would take too long to compose."""
@@ -60,7 +60,7 @@ class SampledGaussianLoss:
         multiplier: the standard deviation over the l2 sensitivity of one release under `change`.
         probability: of being in a sample, below 1.
         releases: their number, fixed beforehand.
-        change: "add-remove" where one user is in or out, with independent samples; "replace" where their contribution
+        change: "zero-out" where a user's contribution becomes nothing, with independent samples; "replace-one" where it
             becomes any other, for independent samples and those of a fixed size.
     """
 
@@ -179,7 +179,7 @@ class Charge:
         parameters: its settings, for readers. They contain no user's data.
         sensitivity: the largest change one user makes, in `norm`.
         norm: how that change is measured: "l1", "l2", "score", ...
-        neighbours: "add-remove" or "replace".
+        neighbours: "zero-out" or "replace-one".
         epsilon: what the mechanism costs alone.
         delta: what the mechanism costs alone.
         loss: what else is known about its privacy loss; tight composition uses it.

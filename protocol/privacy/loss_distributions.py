@@ -132,7 +132,7 @@ def sampled_on_grid(loss: SampledGaussianLoss, releases: int, *, failure: float,
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     failure /= releases
-    if loss.change == "add-remove":
+    if loss.change == "zero-out":
         one = pld.from_gaussian_mechanism(
             loss.multiplier,
             pessimistic_estimate=True,

@@ -1,7 +1,8 @@
 """Which two populations must be hard to tell apart, and how far apart a sum over them can be.
 
-`add-remove`: one user is in or out. `replace`: one user's histogram becomes any other. The paper defines the second
-and calibrates for the first; here the relation is a setting of the plan and every sensitivity names it.
+`zero-out`: one user's data becomes nothing. `replace-one`: it becomes any other. Under both the number of users is
+public and stays (dp_accounting calls the first REPLACE_SPECIAL). The paper defines the second and calibrates for the
+first; here the relation is a setting of the plan and every sensitivity names it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ WEIGHT_BITS = 10
 class Neighbours(StrEnum):
     """The relation that the guarantee is about."""
 
-    ADD_REMOVE = "add-remove"
-    REPLACE = "replace"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
 
 
 class Norm(StrEnum):
@@ -57,12 +58,12 @@ def clipped_sum_l1(
 ) -> Sensitivity:
     """Sum of histograms that were clipped to l1 norm `bound`, with further parts of at most these norms beside them.
 
-    Add or remove: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace: by q - q', and
+    Zero out: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace one: by q - q', and
     |q - q'|_1 <= |q|_1 + |q'|_1 <= 2 bound, reached by (bound, 0) and (0, bound). With a single item both are
     numbers in [0, bound], so their difference is at most the bound. Parts beside the histogram make q longer, and the
     l1 norm of the whole is at most the sum of their bounds; with them there is more than a single value.
     """
-    doubled = neighbours is Neighbours.REPLACE and (domain_size != 1 or bool(beside))
+    doubled = neighbours is Neighbours.REPLACE_ONE and (domain_size != 1 or bool(beside))
     whole = bound + sum(beside)
     return Sensitivity(square=(2 * whole if doubled else whole) ** 2, norm=Norm.L1, neighbours=neighbours)
 
@@ -72,13 +73,13 @@ def clipped_sum_l2(
 ) -> Sensitivity:
     """Sum of non-negative histograms that were clipped to l2 norm `bound`, with non-negative parts beside them.
 
-    Add or remove: |q|_2 <= bound. Replace: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
+    Zero out: |q|_2 <= bound. Replace one: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
     product of two non-negative vectors is not negative; reached by (bound, 0) and (0, bound). With a single item
     the difference of two numbers in [0, bound] is at most the bound. Parts beside the histogram make q longer and
     leave it non-negative, and the square of its norm is at most the sum of the squares of their bounds; with them there
     is more than a single value.
     """
-    doubled = neighbours is Neighbours.REPLACE and (domain_size != 1 or bool(beside))
+    doubled = neighbours is Neighbours.REPLACE_ONE and (domain_size != 1 or bool(beside))
     square = bound**2 + sum(part**2 for part in beside)
     return Sensitivity(square=2 * square if doubled else square, norm=Norm.L2, neighbours=neighbours)
 
@@ -91,8 +92,8 @@ def weight_cap(sparsity: int) -> int:
 def tail_weight(cap: int, *, neighbours: Neighbours) -> Sensitivity:
     """W(C), the weight of the users above C, at every C at once, and so the score -|W(C) - M|.
 
-    A user adds one weight in [0, cap] to W(C) for all C below their norm and nothing above. Add or remove changes
-    W(C) by at most cap at any C. Replace changes it by the difference of two numbers in [0, cap], so by at most cap
+    A user adds one weight in [0, cap] to W(C) for all C below their norm and nothing above. Zeroing out changes
+    W(C) by at most cap at any C. Replacing changes it by the difference of two numbers in [0, cap], so by at most cap
     too. The score changes by no more than W does.
     """
     return Sensitivity(square=cap**2, norm=Norm.SCORE, neighbours=neighbours)

@@ -36,7 +36,6 @@ from fedhist.server.ledger.ledger_database import (
     create_if_empty,
     damaged,
     transaction,
-    upgrade,
 )
 from fedhist.server.ledger.window_limit import check_window_limit, read_limit, write_limit
 
@@ -168,13 +167,12 @@ class BudgetFile:
         |------------------------------------------|--------------|--------------|
         | a ledger                                 | opened       | opened       |
         | nothing, or an empty file                | a new ledger | InvalidFile  |
-        | anything else, a newer version, a folder | InvalidFile  | InvalidFile  |
+        | anything else, another version, a folder | InvalidFile  | InvalidFile  |
         """
         file = cls(Path(path).absolute())
         check_place(file.path, create=create)
         if create:
             create_if_empty(file.path)
-        upgrade(file.path)
         with transaction(file.path) as database:
             if database.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 raise damaged(file.path)

@@ -17,12 +17,10 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedhist.protocol.errors import InvalidFile, InvalidPlan
-from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.errors import InvalidFile
 from fedhist.server.ledger.window_limit import SCHEMA as WINDOW_SCHEMA
 
-VERSION = 2
+VERSION = 3
 _BUSY_SECONDS = 30.0
 _APPLICATION_ID = int.from_bytes(b"fdhl", "big")
 _MAGIC = b"SQLite format 3\x00"
@@ -96,33 +94,6 @@ def create_if_empty(path: Path) -> None:
         database.execute("COMMIT")
 
 
-def upgrade(path: Path) -> None:
-    """Bring a ledger of an older version up to date, in one transaction. No charge changes.
-
-    Version 1 knew of what open runs reserved only an epsilon and a delta: they count as an approximate mechanism.
-    """
-    with _connection(path, mode="rw") as database:
-        database.execute("BEGIN IMMEDIATE")
-        if _marks(database) == (_APPLICATION_ID, 1):
-            database.execute("ALTER TABLE runs ADD COLUMN reserved_rho REAL NOT NULL DEFAULT 0")
-            database.execute("ALTER TABLE runs ADD COLUMN reserved_failure REAL NOT NULL DEFAULT 0")
-            database.execute("ALTER TABLE runs ADD COLUMN alone INTEGER NOT NULL DEFAULT 0")
-            rows = database.execute("SELECT id, reserved_epsilon, reserved_delta FROM runs").fetchall()
-            for run, epsilon, delta in rows:
-                try:
-                    reserved = Spending.of_cost(Cost(epsilon, delta))
-                except InvalidPlan as problem:
-                    raise sqlite3.DatabaseError("a run can't be read") from problem
-                database.execute(
-                    "UPDATE runs SET reserved_rho = ?, reserved_failure = ? WHERE id = ?",
-                    (reserved.rho, reserved.failure, run),
-                )
-            database.execute(f"PRAGMA user_version = {VERSION}")
-        if _marks(database) == (_APPLICATION_ID, VERSION):
-            database.execute(WINDOW_SCHEMA)
-        database.execute("COMMIT")
-
-
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connection]:
     """A checked ledger inside a transaction, which is undone when the body raises."""
@@ -136,7 +107,9 @@ def transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connectio
                 f"the ledger {path} has version {version}, which {'a newer' if version > VERSION else 'an older'} "
                 "fedhist wrote",
                 allowed=f"version {VERSION}",
-                advice="" if version > VERSION else "open it again: it was put back while it was in use",
+                advice=""
+                if version > VERSION
+                else "what it lists stays spent: begin a new ledger, with a limit that counts it",
             )
         yield database
         database.execute("COMMIT")

@@ -2,8 +2,8 @@
 
 A ledger protects two units at once. *One user, ever*: all runs compose. *One user in one window*: neighbouring data
 differ in one user's rows within one of the ledger's windows C, in any way that the neighbouring relation of the charges
-has: the rows are there or not (add-remove), or are others (replace). Then the runs that compose are those whose windows
-share a day with C, and those without a window, which read everything.
+has: the rows are there or not (zero-out), or are others (replace-one). Then the runs that compose are those whose
+windows share a day with C, and those without a window, which read everything.
 
 *Disjoint windows compose in parallel.* Let D and D' differ in one user's rows within C. A run whose window W shares no
 day with C reads the same rows under both, so its result has the same distribution, given all results before. The number
@@ -50,7 +50,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 if TYPE_CHECKING:
     from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
-SCHEMA = """CREATE TABLE IF NOT EXISTS window_budget (
+SCHEMA = """CREATE TABLE window_budget (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         epsilon REAL NOT NULL,
         delta REAL NOT NULL
@@ -97,9 +97,9 @@ def in_one_window(cost: Spending, plan: Mapping[str, Any]) -> tuple[Spending, Sp
     """
     if not cost.campaigns:
         return cost, Spending()
-    add_remove = plan.get("neighbours") != Neighbours.REPLACE
+    zero_out = plan.get("neighbours") != Neighbours.REPLACE_ONE
     releases = [
-        campaign_spending(campaign.of_two_bounds() if add_remove else campaign).times(count)
+        campaign_spending(campaign.of_two_bounds() if zero_out else campaign).times(count)
         for campaign, count in cost.campaigns
     ]
     return Spending.total([cost.without_campaigns(), *releases]), Spending.total(releases)

@@ -89,7 +89,7 @@ def score_range(plan: Plan) -> float:
     if plan.score_sensitivity == "paper":
         return 5 * largest
     smallest = float(plan.candidate_steps[0])
-    one_way = 2 * largest - smallest if plan.neighbours is Neighbours.ADD_REMOVE else 2 * largest
+    one_way = 2 * largest - smallest if plan.neighbours is Neighbours.ZERO_OUT else 2 * largest
     return 2 * one_way if plan.is_masked else one_way
 
 

@@ -135,7 +135,7 @@ def score_sensitivity(plan: Plan) -> int:
     """Half of the span of one user's moves of the doubled scores, see `WeightedNorms`."""
     pairs = norm_pairs(plan)
     most = max(pairs.largest, int(pairs.ratios.max()))
-    if plan.neighbours is Neighbours.REPLACE:
+    if plan.neighbours is Neighbours.REPLACE_ONE:
         return 2 * most + pairs.rise + pairs.fall
     if plan.is_masked:
         return 2 * most + max(pairs.rise, pairs.fall)

@@ -60,7 +60,7 @@ class _Cohort:
         return values
 
     def _computed(self, plan: Plan, cell: int) -> tuple[Integers, int]:
-        there = self.world == 1 or plan.neighbours is Neighbours.REPLACE
+        there = self.world == 1 or plan.neighbours is Neighbours.REPLACE_ONE
         users = crafted([[(cell if self.world else 1 - cell, _HUGE)] if there else []], 2)
         left = np.array([self.left], dtype=np.int64)
         request = release_at(plan, plan.fixed_threshold.steps)
@@ -129,6 +129,6 @@ def _one_campaign(
 
 
 CHECKS = (
-    Check("campaign, adaptive windows", partial(adaptive_campaign, Neighbours.ADD_REMOVE)),
-    Check("campaign, adaptive windows, replaced", partial(adaptive_campaign, Neighbours.REPLACE)),
+    Check("campaign, adaptive windows", partial(adaptive_campaign, Neighbours.ZERO_OUT)),
+    Check("campaign, adaptive windows, replaced", partial(adaptive_campaign, Neighbours.REPLACE_ONE)),
 )

@@ -236,14 +236,14 @@ CHECKS = (
     *(
         Check(
             f"discovery, fresh keys, {user}, {looks}",
-            partial(fresh_keys, user, share, Neighbours.ADD_REMOVE),
+            partial(fresh_keys, user, share, Neighbours.ZERO_OUT),
         )
         for user in USERS
         for looks, share in SHARES.items()
     ),
     Check(
         "discovery, fresh keys, replaced",
-        partial(fresh_keys, "a key each", SHARES["one look"], Neighbours.REPLACE),
+        partial(fresh_keys, "a key each", SHARES["one look"], Neighbours.REPLACE_ONE),
     ),
     Check("discovery, at the bar", key_at_the_bar),
     Check("discovery, parts of the budget", parts_of_the_budget),

@@ -41,7 +41,7 @@ def fresh_keys(release: str, user_kind: str, neighbours: Neighbours, setting: Se
     labels = [_COMMON, *(f"fresh {key}" for key in range(1, size))]
     others: list[User] = [[(0, BOUND)]] * _HOLDERS
     # Under replacement the user had the common key before.
-    before: User = [(0, BOUND)] if neighbours is Neighbours.REPLACE else []
+    before: User = [(0, BOUND)] if neighbours is Neighbours.REPLACE_ONE else []
     source, runs = setting.mechanism(), setting.effort.runs
     populations = crafted([*others, user], size, labels), crafted([*others, before], 1, [_COMMON])
     shown, claim = repeated(plan, populations[0], runs, _shows_others, source=source.fork("with"))

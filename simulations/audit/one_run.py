@@ -47,7 +47,7 @@ class Canaries:
     @property
     def places(self) -> int:
         """The number of places in which a canary may be."""
-        return 2 if self.neighbours is Neighbours.REPLACE else 1
+        return 2 if self.neighbours is Neighbours.REPLACE_ONE else 1
 
     def plan(self, canaries: int) -> Plan:
         """The plan for this number of canaries."""

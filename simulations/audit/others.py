@@ -95,7 +95,7 @@ def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
     assert isinstance(selector, ScoringSelector)  # noqa: S101 - `scored_plans` has no others
     others = [_user(source.fork("other", number)) for number in range(plan.users - 1)]
     pair = [_user(source.fork("user")), []]
-    if plan.neighbours is Neighbours.REPLACE:
+    if plan.neighbours is Neighbours.REPLACE_ONE:
         pair[1] = _user(source.fork("replaced"))
     totals = [
         exact_total(request, crafted([*others, user], _ITEMS), source=source.fork("device")) for user in pair

@@ -147,7 +147,7 @@ def _released(name: str, mechanism: str, items: int, budget: dict[str, float]) -
 
 def _replaced(name: str, mechanism: str, budget: dict[str, float]) -> Worlds:
     """The same for a user who has one item in the place of another."""
-    plan = fixed_plan(mechanism, items=3, threshold=1.0, release=name, neighbours="replace", **budget)
+    plan = fixed_plan(mechanism, items=3, threshold=1.0, release=name, neighbours="replace-one", **budget)
     one, other = (crafted([[], [(item, HUGE)]], plan.closed.items) for item in range(2))
     return Worlds(plan=plan, without=other, with_user=one, evidence=_first_over_second)
 

@@ -29,21 +29,21 @@ from fedhist.simulations.audit.lattice import lattice
 from fedhist.simulations.audit.one_run import Canaries, one_run
 from fedhist.simulations.audit.two_worlds import Worlds, guessed_worlds, two_worlds
 
-ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE
+ZERO, REPLACE = Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE
 LEVEL = 1e-3
 """The probability with which a whole audit may fail although every mechanism keeps its promise."""
 
 _CANARIES = {
-    "one run, laplace": Canaries("laplace", ADD, 1, 2.0, 0.0, 0.5),
+    "one run, laplace": Canaries("laplace", ZERO, 1, 2.0, 0.0, 0.5),
     "one run, laplace, replaced": Canaries("laplace", REPLACE, 1, 2.0, 0.0, 0.25),
-    "one run, laplace, spread": Canaries("laplace", ADD, 4, 2.0, 0.0, 0.05),
-    "one run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
+    "one run, laplace, spread": Canaries("laplace", ZERO, 4, 2.0, 0.0, 0.05),
+    "one run, gaussian": Canaries("gaussian", ZERO, 1, 4.0, 1e-10, 0.005),
     "one run, gaussian, replaced": Canaries("gaussian", REPLACE, 1, 4.0, 1e-10, 0.005),
-    "one run, gaussian, spread": Canaries("gaussian", ADD, 16, 4.0, 1e-10, 0.005),
+    "one run, gaussian, spread": Canaries("gaussian", ZERO, 16, 4.0, 1e-10, 0.005),
 }
 _MASKED_CANARIES = {
-    "shares, one masked run, laplace": Canaries("laplace", ADD, 1, 2.0, 0.0, 0.5),
-    "shares, one masked run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
+    "shares, one masked run, laplace": Canaries("laplace", ZERO, 1, 2.0, 0.0, 0.5),
+    "shares, one masked run, gaussian": Canaries("gaussian", ZERO, 1, 4.0, 1e-10, 0.005),
 }
 _SELECTORS: dict[str, Callable[[], Worlds]] = {
     "weighted-quantile, laplace": partial(selector_worlds.weighted_quantile, "laplace", 1),
@@ -69,7 +69,7 @@ _GAUSSIAN = {"epsilon": 0.01, "delta": 0.49}
 def all_checks() -> tuple[Check, ...]:
     """Every check of the command, the longest first."""
     gaussian = partial(selector_worlds.fixed, "gaussian", **_GAUSSIAN)
-    replaced = partial(gaussian, neighbours="replace")
+    replaced = partial(gaussian, neighbours="replace-one")
     checks = [
         Check("two worlds, gaussian", partial(guessed_worlds, gaussian, attrgetter("gaussian_runs"))),
         Check("two worlds, gaussian, replaced", partial(guessed_worlds, replaced, attrgetter("runs"))),
@@ -88,7 +88,7 @@ def all_checks() -> tuple[Check, ...]:
         for name, make in _SELECTORS.items()
     ]
     checks += [
-        Check(f"fresh keys, {release}, {user}", partial(fresh_keys, release, user, ADD))
+        Check(f"fresh keys, {release}, {user}", partial(fresh_keys, release, user, ZERO))
         for release in ("truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
         for user in USERS
         if user != "many keys" or release != "laplace-threshold-paper"

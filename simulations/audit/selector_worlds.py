@@ -182,7 +182,7 @@ def fixed(mechanism: str, **settings: Any) -> Worlds:
     """No round 1: the mechanism of the release alone."""
     plan = fixed_plan(mechanism, **settings)
     worlds = closed_worlds(plan, [(0, HUGE)], [[]])
-    if plan.neighbours == "replace":
+    if plan.neighbours == "replace-one":
         return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)
     return worlds
 

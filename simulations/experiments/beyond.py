@@ -16,7 +16,7 @@ from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.figures.paper import draw_beyond
 
 SAME_TOTAL = (
-    "epsilon 1.1 and delta 1/n (closed domains) or 1/(2n) (open domains) in total, neighbours add-remove"
+    "epsilon 1.1 and delta 1/n (closed domains) or 1/(2n) (open domains) in total, neighbours zero-out"
 )
 PAPER, OURS = "paper", "ours"
 USERS = (10_000, 50_000)

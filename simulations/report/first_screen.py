@@ -229,8 +229,8 @@ def _factor_words(run: RunData, cost: dict[str, Any]) -> str:
     """What epsilon and delta promise."""
     if cost["epsilon"] > _LARGEST_EPSILON:
         return "An epsilon this large limits little of what can be told about one user."
-    added = run.plan.neighbours is Neighbours.ADD_REMOVE
-    other = "With or without any one user" if added else "Whatever data any one user had"
+    zeroed = run.plan.neighbours is Neighbours.ZERO_OUT
+    other = "With or without any one user's data" if zeroed else "Whatever data any one user had"
     factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
     apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
     return f"{other}, the probability of what was released is {factor}{apart}."

@@ -15,7 +15,7 @@ from tests.builders import Fedhist
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 PLAN_HASH = "0123456789abcdef" * 4
-STEP = Charge("select", "exponential-mechanism", {}, 1.0, "score", "add-remove", 0.25, 0.0, PureLoss())
+STEP = Charge("select", "exponential-mechanism", {}, 1.0, "score", "zero-out", 0.25, 0.0, PureLoss())
 
 
 @pytest.fixture

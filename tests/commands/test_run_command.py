@@ -73,7 +73,7 @@ class TestFlags:
             ({"selector": "dpsgd", "delta_select": 1e-7}, {}),
             (
                 {
-                    "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace",
+                    "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace-one",
                     "min_threshold": 2, "max_threshold": 64, "candidates": 32, "sparsity": 4,
                     "calibration": "classic", "minimum_cohort": 800,
                 },

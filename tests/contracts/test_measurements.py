@@ -57,7 +57,7 @@ class TwiceTheSensitivity(ClippedSum):
 class OneRelationOnly(ClippedSum):
     @property
     def sensitivities(self):
-        return {"values": replace(super().sensitivities["values"], neighbours="add-remove")}
+        return {"values": replace(super().sensitivities["values"], neighbours="zero-out")}
 
 
 class BoundThatHonestUsersExceed(ClippedSum):

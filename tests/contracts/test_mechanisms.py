@@ -50,8 +50,8 @@ def chosen(scores):
 
 
 def mechanisms():
-    l1 = Sensitivity(square=PURE["sensitivity"] ** 2, norm=Norm.L1, neighbours=Neighbours.ADD_REMOVE)
-    l2 = Sensitivity(square=APPROXIMATE["sensitivity"] ** 2, norm=Norm.L2, neighbours=Neighbours.ADD_REMOVE)
+    l1 = Sensitivity(square=PURE["sensitivity"] ** 2, norm=Norm.L1, neighbours=Neighbours.ZERO_OUT)
+    l2 = Sensitivity(square=APPROXIMATE["sensitivity"] ** 2, norm=Norm.L2, neighbours=Neighbours.ZERO_OUT)
     multiplier = noise_multiplier(APPROXIMATE["epsilon"], APPROXIMATE["delta"])
     one, shared = laplace_noise(l1, PURE["epsilon"]), laplace_share(l1, PURE["epsilon"], shares=SHARES)
     wide, widely_shared = gaussian_noise(l2, multiplier), gaussian_share(l2, multiplier, shares=SHARES)

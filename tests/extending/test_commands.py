@@ -244,7 +244,7 @@ class Halved(CentralNoise):
     name = "halved"
 
     def build(self, plan, selection, reading, *, ledger, source):
-        plan = replace(plan, neighbours="add-remove")
+        plan = replace(plan, neighbours="zero-out")
         return super().build(plan, selection, reading, ledger=ledger, source=source)
 """
 

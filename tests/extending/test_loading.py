@@ -303,7 +303,10 @@ def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None
     assert len(check_plugin(samples / "mine.py")) == 1
     settings = {"users": 60, "items": 3, "max_threshold": 1.0, "release": "holders"}
     fedhist.load_plugin(samples / "holders.py")
-    plans = (fedhist.Plan(**settings), fedhist.Plan(**settings, mechanism="laplace", neighbours="replace"))
+    plans = (
+        fedhist.Plan(**settings),
+        fedhist.Plan(**settings, mechanism="laplace", neighbours="replace-one"),
+    )
     assert len(check_plugin("holders", plans=plans)) == 2
     fedhist.load_plugin(samples / "others.py")
     check_plugin("twins")

@@ -87,7 +87,7 @@ def plans() -> dict[str, Plan]:
     return {
         "closed": Plan(**CLOSED),
         "wide": Plan(**(CLOSED | {"users": 2**31})),
-        "laplace": Plan(**CLOSED, mechanism="laplace", neighbours="replace"),
+        "laplace": Plan(**CLOSED, mechanism="laplace", neighbours="replace-one"),
         "debiased": Plan(**CLOSED, debias="poisson"),
         "open": Plan(**opened),
         "bucketed": Plan(**opened, statistic="bucketed", buckets=4),
@@ -168,7 +168,7 @@ def _document_targets() -> Iterator[Target]:
     yield Target("memory text", partial(_memory_text, remembered), Memory.from_text, (DecodeError,))
     charge = {
         "round": "select", "name": "x", "parameters": {"a": 1}, "sensitivity": 1.0, "norm": "l2",
-        "neighbours": "replace", "epsilon": 1.0, "delta": 1e-6, "loss": {"kind": "gaussian", "multiplier": 2.0},
+        "neighbours": "replace-one", "epsilon": 1.0, "delta": 1e-6, "loss": {"kind": "gaussian", "multiplier": 2.0},
         "private": True,
     }  # fmt: skip
     found = discovery_charges(plans()["discovered"])[0].to_json()

@@ -22,7 +22,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
-STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())
+STEP = Charge("select", "laplace", {}, 1.0, "l1", "zero-out", 0.01, 0.0, PureLoss())
 RUN_COST = Spending.of_cost(Cost(1.0, 1e-7))
 
 PRELUDE = """
@@ -34,7 +34,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
-STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())
+STEP = Charge("select", "laplace", {}, 1.0, "l1", "zero-out", 0.01, 0.0, PureLoss())
 RUN_COST = Spending.of_cost(Cost(1.0, 1e-7))
 
 def say(word):

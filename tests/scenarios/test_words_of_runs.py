@@ -295,8 +295,8 @@ def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run)
     plan, document = run.plan, run.data.document
     private = run.result.release.private and document["tight"]["epsilon"] is not None
     useful = private and document["tight"]["epsilon"] <= 12
-    assert ("With or without any one user" in run.page) == (useful and plan.neighbours == "add-remove")
-    assert ("Whatever data any one user had" in run.page) == (useful and plan.neighbours == "replace")
+    assert ("With or without any one user's data" in run.page) == (useful and plan.neighbours == "zero-out")
+    assert ("Whatever data any one user had" in run.page) == (useful and plan.neighbours == "replace-one")
     assert ("An epsilon this large" in run.page) == (private and not useful)
     assert ("The server is trusted" in run.page) == (private and not plan.is_masked)
     noisy = plan.noise_by_devices

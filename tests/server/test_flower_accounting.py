@@ -138,9 +138,9 @@ class TestUnits:
 
     def test_a_sampled_client_of_many_users_is_one_that_is_replaced(self) -> None:
         many = training_charge(POISSON, EVENT, rounds=4, users_per_client="many")
-        assert many.loss == SampledGaussianLoss(1.0, 0.1, 4, "replace")
+        assert many.loss == SampledGaussianLoss(1.0, 0.1, 4, "replace-one")
         one = training_charge(POISSON, EVENT, rounds=4, users_per_client="one")
-        assert one.loss == SampledGaussianLoss(2.0, 0.1, 4, "add-remove")
+        assert one.loss == SampledGaussianLoss(2.0, 0.1, 4, "zero-out")
         assert many.epsilon > one.epsilon
 
     def test_a_replaced_user_is_a_replaced_client(self) -> None:
@@ -148,8 +148,8 @@ class TestUnits:
             training_charge(FIXED_SIZE, EVENT, rounds=4, users_per_client=number)
             for number in ("one", "many")
         )
-        assert one.loss == many.loss == SampledGaussianLoss(2.0, 0.1, 4, "replace")
-        assert one.neighbours == "replace"
+        assert one.loss == many.loss == SampledGaussianLoss(2.0, 0.1, 4, "replace-one")
+        assert one.neighbours == "replace-one"
 
     def test_a_sample_of_all_clients_is_none(self) -> None:
         everybody = GaussianPrivacyEvent(2.0, CLIENTS, CLIENTS)

@@ -64,7 +64,7 @@ class TestEvents:
         assert journal.delta == 0
 
     def test_under_replacement_the_multiplier_is_of_that_sensitivity(self) -> None:
-        plan = replace(PLAN, neighbours="replace")
+        plan = replace(PLAN, neighbours="replace-one")
         accountant, _ = composed(plan, replaced=True)
         assert events_of(accountant)[1] == pytest.approx(plan.multiplier, rel=1e-9)
 
@@ -97,7 +97,7 @@ class TestEvents:
     @pytest.mark.parametrize(
         ("loss", "epsilon", "delta", "multiplier"),
         [
-            (SampledGaussianLoss(3.0, 0.1, 9, "add-remove"), 1.0, 1e-6, 1.0),
+            (SampledGaussianLoss(3.0, 0.1, 9, "zero-out"), 1.0, 1e-6, 1.0),
             (ApproximateLoss(), 0.5, 1e-7, pure_as_gaussian(0.5)),
             (PureLoss(), 0.0, 0.0, None),
         ],
@@ -105,7 +105,7 @@ class TestEvents:
     def test_other_charges(self, loss: Any, epsilon: float, delta: float, multiplier: float | None) -> None:
         accountant = accountant_of()
         journal = AccountantJournal(accountant, delta=1e-6)
-        journal(Charge("train", "test", {}, 1.0, "l2", "add-remove", epsilon, delta, loss))
+        journal(Charge("train", "test", {}, 1.0, "l2", "zero-out", epsilon, delta, loss))
         expected = [] if multiplier is None else [pytest.approx(multiplier, rel=1e-9)]
         assert events_of(accountant) == expected
         assert journal.delta == (delta if isinstance(loss, ApproximateLoss) else 0)
@@ -134,15 +134,15 @@ class TestRefusals:
         plan = replace(PLAN, users=CLIENTS + 1)
         with pytest.raises(InvalidInput, match=r"101 users .* 100 clients.*accounted"):
             composed_into(accountant_of(), plan)
-        composed_into(accountant_of(replaced=True), replace(plan, neighbours="replace"))
+        composed_into(accountant_of(replaced=True), replace(plan, neighbours="replace-one"))
 
     def test_another_relation(self) -> None:
         with pytest.raises(InvalidInput, match="one relation"):
-            composed_into(accountant_of(), replace(PLAN, neighbours="replace"))
+            composed_into(accountant_of(), replace(PLAN, neighbours="replace-one"))
 
     def test_a_step_without_a_guarantee(self) -> None:
         charge = Charge(
-            "select", "oracle", {}, math.inf, "l2", "add-remove", math.inf, 0.0, PureLoss(), private=False
+            "select", "oracle", {}, math.inf, "l2", "zero-out", math.inf, 0.0, PureLoss(), private=False
         )
         with pytest.raises(InvalidInput, match="not private"):
             AccountantJournal(accountant_of(), delta=0.0)(charge)

@@ -21,7 +21,7 @@ MASKED: dict[str, Any] = {"masking": "secagg", "participants": 20, "noise_from":
 OPEN = USERS | {"domain": "open"}
 KINDS: dict[str, dict[str, dict[str, Any]]] = {
     "closed": CLOSED,
-    "replace": {name: one | {"neighbours": "replace"} for name, one in CLOSED.items()},
+    "replace-one": {name: one | {"neighbours": "replace-one"} for name, one in CLOSED.items()},
     "fixed": {name: one | {"selector": "fixed", "threshold": 9.0} for name, one in CLOSED.items()},
     "devices": {name: one | MASKED for name, one in CLOSED.items()},
     "one laplace": CLOSED | {"hour": HOUR | {"mechanism": "laplace"}},
@@ -102,7 +102,7 @@ def test_a_user_moves_all_questions_at_once_by_no_more_than_their_plans_say() ->
         (CLOSED, {"weights": {"place": 1e6}}, "weights of which the largest"),
         (CLOSED | {"hour": HOUR | {"epsilon": 1.0}}, {}, "hour has epsilon of its own"),
         (CLOSED | {"hour": HOUR | {"users": 9}}, {}, "users is 5000 for place and 9 for hour"),
-        (CLOSED | {"hour": HOUR | {"neighbours": "replace"}}, {}, "neighbours is"),
+        (CLOSED | {"hour": HOUR | {"neighbours": "replace-one"}}, {}, "neighbours is"),
         (CLOSED | {"hour": HOUR | {"selector": "oracle"}}, {}, "not private"),
         (CLOSED | {"hour": HOUR | {"epsilon_select": 2.0}}, {}, "nothing of the total-epsilon 1 is left"),
         (CLOSED, {"total_epsilon": 0}, "total-epsilon"),

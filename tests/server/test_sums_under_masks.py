@@ -122,7 +122,7 @@ def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
         )
     )
     one = data.draw(users)
-    other = data.draw(users) if plan.neighbours is Neighbours.REPLACE else []
+    other = data.draw(users) if plan.neighbours is Neighbours.REPLACE_ONE else []
     choices = []
     for user in (one, other):
         whole = crafted([list({item: (item, count) for item, count in user}.values())], plan.items or 3)

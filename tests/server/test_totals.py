@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {"users": 5_000, "items": 100}
 MASKED: dict[str, Any] = {"masking": "secagg", "participants": 20}
 KINDS: dict[str, dict[str, Any]] = {
     "gaussian": SIZES,
-    "replace": SIZES | {"neighbours": "replace"},
+    "replace-one": SIZES | {"neighbours": "replace-one"},
     "laplace": SIZES | {"mechanism": "laplace"},
     "either": SIZES | {"mechanism": "auto"},
     "fixed": SIZES | {"selector": "fixed", "threshold": 9.0},

@@ -31,7 +31,7 @@ ONE_LOOK, TWO_LOOKS = (0.3,), (0.1, 0.6)
 
 def terms_of(
     shares: tuple[float, ...],
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    neighbours: Neighbours = Neighbours.ZERO_OUT,
     *,
     user_items: int = 4,
     multiplier: float = 1.5,
@@ -201,7 +201,7 @@ def test_neighbours_are_as_near_as_the_ledger_says(shares: tuple[float, ...], pa
 
 @pytest.mark.parametrize("shares", [ONE_LOOK, TWO_LOOKS])
 def test_replaced_users_with_own_keys_on_both_sides_are_as_near(shares: tuple[float, ...]) -> None:
-    terms = terms_of(shares, Neighbours.REPLACE)
+    terms = terms_of(shares, Neighbours.REPLACE_ONE)
     one, other = world(terms, 2 * ONE, 0, 1), world(terms, ONE, 4, 4)
     both = world(terms, ONE + ONE // 2, 3, 4)
     for first, second in ((one, other), (other, both), (both, other)):

@@ -56,7 +56,7 @@ def test_the_printed_algorithm_gives_a_user_of_a_million_items_a_delta_of_four_p
 
 @pytest.mark.parametrize("kind", ["laplace-threshold", "laplace-threshold-paper"])
 def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(kind: OpenNoiseKind) -> None:
-    (noise,) = bars_for(kind, [10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE)
+    (noise,) = bars_for(kind, [10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)
     # A count of 0 is never noised here; the printed algorithm does, which is 1 below a count of 1.
     passes_with_one = chance_of_one(noise)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
@@ -101,7 +101,7 @@ def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_o
         [THRESHOLD],
         epsilon=EPSILON,
         delta=delta,
-        neighbours=Neighbours.ADD_REMOVE,
+        neighbours=Neighbours.ZERO_OUT,
     )
     hits = releases_with_a_key(noise, literal=True, trials=trials, seed=1)
     passes_with_one = chance_of_one(noise)
@@ -117,7 +117,7 @@ def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: Open
     # This few releases can distinguish such a delta from one and a half times as much.
     delta, trials = 0.2, 1200
     (noise,) = bars_for(
-        kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE
+        kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT
     )
     hits = releases_with_a_key(noise, literal=False, trials=trials, seed=2)
     expected = 1 - (1 - chance_of_one(noise)) ** THRESHOLD
@@ -146,7 +146,7 @@ def p_value(draws: Integers, expected_chances: Floats, bar: int) -> float:
 def test_truncated_draws_have_their_distribution_and_no_other(
     threshold: int, epsilon: float, delta: float
 ) -> None:
-    noise = truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=Neighbours.ADD_REMOVE)
+    noise = truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=Neighbours.ZERO_OUT)
     draws = noise.draw(600_000, source=SeededSource(4))
     assert np.abs(draws).max() <= noise.bar
     assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES
@@ -157,7 +157,7 @@ def test_truncated_draws_have_their_distribution_and_no_other(
 
 def test_draws_cut_far_inside_their_scale_come_fast_and_right() -> None:
     # Of untruncated draws one in 100 million would lie inside.
-    noise = truncated_laplace(1, epsilon=1e-9, delta=0.4, neighbours=Neighbours.ADD_REMOVE)
+    noise = truncated_laplace(1, epsilon=1e-9, delta=0.4, neighbours=Neighbours.ZERO_OUT)
     assert noise.bar <= 2
     draws = noise.draw(100_000, source=SeededSource(5))
     assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES

@@ -163,11 +163,13 @@ def test_neighbours_over_all_windows_are_no_further_apart_than_one_release_allow
             left -= int(taken_from(user_squares(user), left_of(left), threshold, visits=visits)[0])
         histories.append(np.concatenate(vectors))
     table = np.array(histories)
-    others = table[:, None, :] - table[None, :, :] if neighbours is Neighbours.REPLACE else table[:, None, :]
+    others = (
+        table[:, None, :] - table[None, :, :] if neighbours is Neighbours.REPLACE_ONE else table[:, None, :]
+    )
     furthest = math.sqrt((others**2).sum(axis=-1).max())
     assert furthest <= 1 / z * (1 + 1e-12)
     # Of two visits, the third window leaves the other user one.
-    assert furthest > (0.98 if visits == 1 or items == 2 or neighbours is Neighbours.ADD_REMOVE else 0.85) / z
+    assert furthest > (0.98 if visits == 1 or items == 2 or neighbours is Neighbours.ZERO_OUT else 0.85) / z
 
 
 def test_what_one_window_holds_is_seen_in_others_but_never_by_more_than_two_bounds() -> None:

@@ -46,7 +46,7 @@ def test_the_sensitivity_is_that_of_the_columns(norm, bits, neighbours):
     # Column i of R is the coefficients from row i on.
     columns = [np.concatenate([np.zeros(i, dtype=np.int64), coefficients[: size - i]]) for i in range(size)]
     moves = [largest * column for column in columns]
-    if neighbours is Neighbours.REPLACE:
+    if neighbours is Neighbours.REPLACE_ONE:
         weights = range(largest + 1)
         moves = [
             w * one - v * other

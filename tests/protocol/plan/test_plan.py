@@ -60,10 +60,10 @@ def test_defaults_follow_the_mechanism():
     assert (gaussian.selector, gaussian.delta, gaussian.norm) == ("weighted-quantile", 1e-6, Norm.L2)
     assert (laplace.selector, laplace.delta, laplace.norm) == ("weighted-quantile", 0.0, Norm.L1)
     assert gaussian.sparsity == 4
-    assert gaussian.neighbours is Neighbours.ADD_REMOVE
+    assert gaussian.neighbours is Neighbours.ZERO_OUT
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_the_usual_sparsity_lets_the_choice_tell_nothing_from_the_price(neighbours):
     plan = Plan(users=50_000, items=100, delta=1 / 50_000, neighbours=neighbours)
     resolved = plan.epsilon_select * plan.noise_price / (2 * math.ldexp(plan.tail_cap, -10))
@@ -73,7 +73,7 @@ def test_the_usual_sparsity_lets_the_choice_tell_nothing_from_the_price(neighbou
 
 
 def test_a_plan_survives_json_and_keeps_its_name():
-    plan = Plan(users=10, items=4, neighbours="replace", epsilon=0.3, sparsity=2)
+    plan = Plan(users=10, items=4, neighbours="replace-one", epsilon=0.3, sparsity=2)
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert again.digest == plan.digest
@@ -81,7 +81,7 @@ def test_a_plan_survives_json_and_keeps_its_name():
 
 def test_any_change_changes_the_name():
     plan = Plan(users=10, items=4)
-    changed = [{"users": 11}, {"items": 5}, {"epsilon": 1.5}, {"delta": 1e-7}, {"neighbours": "replace"},
+    changed = [{"users": 11}, {"items": 5}, {"epsilon": 1.5}, {"delta": 1e-7}, {"neighbours": "replace-one"},
                {"max_threshold": 99.0}, {"candidates": 64}, {"sparsity": 3}, {"minimum_cohort": 2},
                {"masking": "secagg", "participants": 5}, {"masking": "secagg-signed", "participants": 5}]  # fmt: skip
     names = {Plan.from_json(plan.to_json() | change).digest for change in changed}

@@ -106,7 +106,7 @@ Change = tuple[int, int]
 
 def changes(threshold: int, neighbours: Neighbours) -> list[Change]:
     sizes = range(threshold + 1)
-    if neighbours is Neighbours.ADD_REMOVE:
+    if neighbours is Neighbours.ZERO_OUT:
         return [(0, size) for size in sizes[1:]]
     return [(before, after) for before in sizes for after in sizes if before != after]
 
@@ -144,10 +144,10 @@ def bases_of(bar: int, how_many: str) -> list[int]:
 # The last has a delta far above epsilon: there also the *absence* of a key reveals something.
 BUDGETS = [(1.0, 0.05), (3.0, 0.01), (0.05, 0.3)]
 EXHAUSTIVE: list[Any] = [
-    *((Neighbours.ADD_REMOVE, threshold, "many") for threshold in (1, 2, 3, 4)),
-    *((Neighbours.ADD_REMOVE, threshold, "few") for threshold in (5, 6)),
-    *((Neighbours.REPLACE, threshold, "many") for threshold in (1, 2)),
-    (Neighbours.REPLACE, 3, "few"),
+    *((Neighbours.ZERO_OUT, threshold, "many") for threshold in (1, 2, 3, 4)),
+    *((Neighbours.ZERO_OUT, threshold, "few") for threshold in (5, 6)),
+    *((Neighbours.REPLACE_ONE, threshold, "many") for threshold in (1, 2)),
+    (Neighbours.REPLACE_ONE, 3, "few"),
 ]
 
 
@@ -193,7 +193,7 @@ def partitions(total: int, largest: int) -> Iterator[list[int]]:
 def test_new_keys_are_shown_most_often_by_one_of_count_c_or_c_of_count_one(
     threshold: int, epsilon: float
 ) -> None:
-    noise = made("laplace-threshold", threshold, epsilon, 1e-3, Neighbours.ADD_REMOVE)
+    noise = made("laplace-threshold", threshold, epsilon, 1e-3, Neighbours.ZERO_OUT)
     chances = [0.0, *(passing_chance(noise, count) for count in range(1, threshold + 1))]
     shown_at_all = [
         (1 - math.prod(1 - chances[part] for part in parts), len(parts))
@@ -217,7 +217,7 @@ def mp_delta(noise: OpenNoise, threshold: int, neighbours: Neighbours) -> mpmath
             total = 1 + 2 * ratio * (1 - ratio**noise.bar) / (1 - ratio)
             end_point = ratio**noise.bar / total
             one_way = end_point * (mpmath.exp(threshold * rate) - 1) / (mpmath.exp(rate) - 1)
-            return one_way if neighbours is Neighbours.ADD_REMOVE else 1 - (1 - one_way) ** 2
+            return one_way if neighbours is Neighbours.ZERO_OUT else 1 - (1 - one_way) ** 2
         one_key = ratio ** (noise.bar - threshold + 1) / (1 + ratio)
         each_of_many = ratio**noise.bar / (1 + ratio)
         return max(one_key, 1 - (1 - each_of_many) ** threshold)
@@ -262,7 +262,7 @@ def test_the_scale_hides_epsilon(
 ) -> None:
     epsilon = Fraction(10**log_epsilon)
     noise = made(kind, threshold, float(epsilon), 10**log_delta, neighbours)
-    sensitivity = threshold if neighbours is Neighbours.ADD_REMOVE else 2 * threshold
+    sensitivity = threshold if neighbours is Neighbours.ZERO_OUT else 2 * threshold
     assert sensitivity / noise.scale <= epsilon
     assert sensitivity / noise.scale >= epsilon * (1 - Fraction(1, 2**39))
 
@@ -291,8 +291,8 @@ def test_candidates_get_what_each_would_get_alone() -> None:
         together = bars_for(kind, thresholds, epsilon=1.5, delta=1e-5, neighbours=neighbours)
         assert together == [made(kind, int(c), 1.5, 1e-5, neighbours) for c in thresholds]
         assert [noise.kind for noise in together] == [kind] * 5
-    assert made("truncated-laplace", 7, 1.5, 1e-5, Neighbours.REPLACE) == truncated_laplace(
-        7, epsilon=1.5, delta=1e-5, neighbours=Neighbours.REPLACE
+    assert made("truncated-laplace", 7, 1.5, 1e-5, Neighbours.REPLACE_ONE) == truncated_laplace(
+        7, epsilon=1.5, delta=1e-5, neighbours=Neighbours.REPLACE_ONE
     )
 
 
@@ -306,7 +306,7 @@ def test_candidates_get_what_each_would_get_alone() -> None:
 def test_the_deviation_is_that_of_the_plain_sum(
     kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float
 ) -> None:
-    noise = made(kind, threshold, epsilon, delta, Neighbours.ADD_REMOVE)
+    noise = made(kind, threshold, epsilon, delta, Neighbours.ZERO_OUT)
     support = noise.bar if kind == "truncated-laplace" else math.ceil(45 * noise.scale)
     chances = laplace_chances(float(noise.scale), support)
     z = np.arange(-support, support + 1)
@@ -315,7 +315,7 @@ def test_the_deviation_is_that_of_the_plain_sum(
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-9])
 def test_the_deviation_of_noise_cut_far_inside_its_scale_is_that_of_a_uniform_draw(epsilon: float) -> None:
-    noise = made("truncated-laplace", 1000, epsilon, 0.4, Neighbours.ADD_REMOVE)
+    noise = made("truncated-laplace", 1000, epsilon, 0.4, Neighbours.ZERO_OUT)
     assert noise.bar < 0.01 * noise.scale
     assert noise.standard_deviation == pytest.approx(math.sqrt(noise.bar * (noise.bar + 1) / 3), rel=1e-3)
 
@@ -327,7 +327,7 @@ def test_the_deviation_of_noise_cut_far_inside_its_scale_is_that_of_a_uniform_dr
 @pytest.mark.parametrize("threshold", [0, -1, 1.5, 2.0, True, "3", None, math.nan])
 def test_a_threshold_that_is_no_number_of_items_is_refused(kind: OpenNoiseKind, threshold: Any) -> None:
     with pytest.raises(InvalidPlan, match=r"threshold is .*at least 1"):
-        made(kind, threshold, 1.0, 1e-6, Neighbours.ADD_REMOVE)
+        made(kind, threshold, 1.0, 1e-6, Neighbours.ZERO_OUT)
 
 
 @each_kind
@@ -345,24 +345,24 @@ def test_a_budget_out_of_range_is_refused(
     kind: OpenNoiseKind, epsilon: float, delta: float, named: str
 ) -> None:
     with pytest.raises(InvalidPlan, match=f"{named} is"):
-        made(kind, 10, epsilon, delta, Neighbours.ADD_REMOVE)
+        made(kind, 10, epsilon, delta, Neighbours.ZERO_OUT)
 
 
 @each_kind
 def test_noise_too_wide_to_draw_is_refused(kind: OpenNoiseKind) -> None:
     with pytest.raises(InvalidPlan, match=r"2\^51.*raise --epsilon"):
-        made(kind, 2**30, 1e-7, 1e-6, Neighbours.ADD_REMOVE)
+        made(kind, 2**30, 1e-7, 1e-6, Neighbours.ZERO_OUT)
 
 
 @each_kind
 def test_a_relation_may_be_written_out_and_never_weakens_silently(kind: OpenNoiseKind) -> None:
-    noise = made(kind, 11, 1.0, 1e-6, "replace")
+    noise = made(kind, 11, 1.0, 1e-6, "replace-one")
     assert noise.scale == 22
-    assert noise == made(kind, 11, 1.0, 1e-6, Neighbours.REPLACE)
-    with pytest.raises(InvalidPlan, match="'add-remove' or 'replace'"):
+    assert noise == made(kind, 11, 1.0, 1e-6, Neighbours.REPLACE_ONE)
+    with pytest.raises(InvalidPlan, match="'zero-out' or 'replace-one'"):
         made(kind, 10, 1.0, 1e-6, "swap")
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidPlan, match="'truncated-laplace' or"):
-        made("gaussian", 1, 1.0, 1e-6, Neighbours.ADD_REMOVE)
+        made("gaussian", 1, 1.0, 1e-6, Neighbours.ZERO_OUT)

@@ -31,7 +31,7 @@ def release_of(**settings: Any) -> Charge:
     return charge
 
 
-OTHER = Charge("release", "gauss", {}, 8.0, "l2", "add-remove", 1.0, 1e-6, GaussianLoss(4.2243))
+OTHER = Charge("release", "gauss", {}, 8.0, "l2", "zero-out", 1.0, 1e-6, GaussianLoss(4.2243))
 
 
 @pytest.mark.parametrize("visits", [1, 2, 3, 30, 1000])
@@ -75,7 +75,7 @@ def test_what_comes_beside_a_campaign_adds_up_as_ever() -> None:
     assert spent.epsilon == 2.0 and spent.delta == 2e-6
     assert math.isclose(spent.rho, gaussian_rho(noise_multiplier(1.0, 1e-6)) + gaussian_rho(4.2243))
     one = Charge(
-        "release", "gauss", {}, 8.0, "l2", "add-remove", 1.0, 1e-6, GaussianLoss(noise_multiplier(1.0, 1e-6))
+        "release", "gauss", {}, 8.0, "l2", "zero-out", 1.0, 1e-6, GaussianLoss(noise_multiplier(1.0, 1e-6))
     )
     assert math.isclose(epsilon_at(entries, 1e-5), epsilon_at([one, OTHER], 1e-5), rel_tol=1e-6)
     assert Spending.total([Spending.of(entries[:2]), Spending.of(entries[2:])]) == spent
@@ -96,7 +96,7 @@ def test_a_limit_never_claims_less_than_tight_composition(runs: list[tuple[str |
 def test_other_terms_are_another_campaign(other: dict[str, Any]) -> None:
     entries = [release_of(), release_of(**other)] * 40
     assert math.isclose(Spending.of(entries).epsilon, 1.0 + plan_of(**other).epsilon)
-    assert plan_of(neighbours="replace").of_campaign != plan_of().of_campaign
+    assert plan_of(neighbours="replace-one").of_campaign != plan_of().of_campaign
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from tests.oracles import gaussian_delta
 
 
 def charge(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge("select", "test", {}, 1.0, "l2", "add-remove", epsilon, delta, loss)
+    return Charge("select", "test", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 def pure(epsilon: float) -> Charge:

@@ -40,7 +40,7 @@ ORDERS = np.concatenate([1 + np.geomspace(1e-3, 1, 60), np.geomspace(2, 1e4, 60)
 
 
 def charge(loss: PrivacyLoss, epsilon: float, delta: float = 0.0, **parameters: float) -> Charge:
-    return Charge("release", "a mechanism", parameters, 1.0, "l2", "add-remove", epsilon, delta, loss)
+    return Charge("release", "a mechanism", parameters, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 def gaussian(epsilon: float, delta: float = 1e-6) -> Charge:
@@ -95,16 +95,16 @@ class TestEachKind:
 
     def test_few_releases_over_samples_count_as_if_everybody_were_in_them(self) -> None:
         """With so much noise there is little for samples to hide, and no failure is better than a small one."""
-        spent = spending_of(sampled(SampledGaussianLoss(20.0, 0.9, 4, "add-remove")))
+        spent = spending_of(sampled(SampledGaussianLoss(20.0, 0.9, 4, "zero-out")))
         assert (spent.rho, spent.failure) == (4 / 800, 0.0)
 
     def test_many_releases_over_small_samples_count_as_an_approximate_mechanism(self) -> None:
-        entry = sampled(SampledGaussianLoss(1.0, 0.01, 1000, "add-remove"))
+        entry = sampled(SampledGaussianLoss(1.0, 0.01, 1000, "zero-out"))
         assert spending_of(entry) == Spending.of_cost(entry.cost)
         assert spending_of(entry).rho < 500
 
     @pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 40.0])
-    @pytest.mark.parametrize("change", ["add-remove", "replace"])
+    @pytest.mark.parametrize("change", ["zero-out", "replace-one"])
     def test_samples_never_make_it_dearer(self, order: float, change: str) -> None:
         """Rényi's divergence of one release over a sample, by integration, for the worst neighbours on a line."""
         z, share = 0.8, 0.3
@@ -113,8 +113,8 @@ class TestEachKind:
         def density(mean: float) -> np.ndarray:
             return np.exp(-((x - mean) ** 2) / (2 * z**2)) / (z * math.sqrt(2 * math.pi))
 
-        p = (1 - share) * density(0.0) + share * density(1.0 if change == "add-remove" else 0.5)
-        q = density(0.0) if change == "add-remove" else (1 - share) * density(0.0) + share * density(-0.5)
+        p = (1 - share) * density(0.0) + share * density(1.0 if change == "zero-out" else 0.5)
+        q = density(0.0) if change == "zero-out" else (1 - share) * density(0.0) + share * density(-0.5)
         kept = (p > 1e-290) & (q > 1e-290)
         for one, other in ((p[kept], q[kept]), (q[kept], p[kept])):
             moment = np.logaddexp.reduce(order * np.log(one) + (1 - order) * np.log(other))
@@ -155,7 +155,7 @@ KINDS: dict[str, Callable[[float], Charge]] = {
     "pure": lambda epsilon: charge(PureLoss(), epsilon),
     "range": lambda epsilon: charge(BoundedRangeLoss(), epsilon),
     "approximate": lambda epsilon: charge(ApproximateLoss(), epsilon, 1e-9),
-    "sampled": lambda epsilon: sampled(SampledGaussianLoss(2 / epsilon, 0.1, 5, "replace")),
+    "sampled": lambda epsilon: sampled(SampledGaussianLoss(2 / epsilon, 0.1, 5, "replace-one")),
 }
 
 

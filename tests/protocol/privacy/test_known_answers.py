@@ -33,7 +33,7 @@ def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mp
 
 
 def entry(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge("release", "known", {}, 1.0, "l2", "add-remove", epsilon, delta, loss)
+    return Charge("release", "known", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
@@ -50,7 +50,7 @@ def test_the_noise_of_a_release_is_its_formula(mechanism: str, neighbours: Neigh
     plan = Plan(users=5, items=3, mechanism=mechanism, epsilon=0.7, neighbours=neighbours)
     threshold = plan.at_steps(12345)
     spread = release_noise(plan, threshold).spread
-    doubled = 2 if neighbours is Neighbours.REPLACE else 1
+    doubled = 2 if neighbours is Neighbours.REPLACE_ONE else 1
     with mpmath.workdps(40):
         if mechanism == "laplace":
             exact = doubled * threshold.steps / mpmath.mpf(0.7)
@@ -130,7 +130,7 @@ def test_the_slack_of_gaussian_shares_is_twice_tau_an_item(variance: int, shares
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 @pytest.mark.parametrize("items", [2, 100, 5000])
 def test_the_price_of_noise_is_its_expected_norm(items: int, neighbours: Neighbours) -> None:
-    replaced = neighbours is Neighbours.REPLACE
+    replaced = neighbours is Neighbours.REPLACE_ONE
     with mpmath.workdps(30):
         gaussian = Plan(users=10, items=items, epsilon=0.5, delta=1e-5, neighbours=neighbours)
         density = mpmath.quad(lambda x: x * mpmath.npdf(x), [0, 2, 8, 40])

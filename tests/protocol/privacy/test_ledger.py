@@ -29,7 +29,7 @@ SELECT = Charge(
     parameters={"candidates": 64, "base_measure_power": -2},
     sensitivity=10.0,
     norm="score",
-    neighbours="add-remove",
+    neighbours="zero-out",
     epsilon=0.1,
     delta=0.0,
     loss=BoundedRangeLoss(),
@@ -40,7 +40,7 @@ RELEASE = Charge(
     parameters={"threshold": 7.5, "unit": "count"},
     sensitivity=7.5,
     norm="l2",
-    neighbours="add-remove",
+    neighbours="zero-out",
     epsilon=1.0,
     delta=1e-6,
     loss=GaussianLoss(4.2243),
@@ -59,7 +59,7 @@ private_charges = st.one_of(
         epsilon=finite,
         delta=st.floats(0, 0.99),
         loss=st.just(ApproximateLoss()),
-        neighbours=st.sampled_from(["add-remove", "replace"]),
+        neighbours=st.sampled_from(["zero-out", "replace-one"]),
     ),
     st.builds(
         dataclasses.replace,
@@ -217,7 +217,7 @@ def test_costs_for_different_neighbours_are_not_added_up() -> None:
     heard: list[Charge] = []
     ledger = Ledger(journal=heard.append)
     ledger.charge(SELECT)
-    with pytest.raises(InvalidPlan, match="replace neighbours"):
-        ledger.charge(dataclasses.replace(RELEASE, neighbours="replace"))
+    with pytest.raises(InvalidPlan, match="replace-one neighbours"):
+        ledger.charge(dataclasses.replace(RELEASE, neighbours="replace-one"))
     assert ledger.entries == (SELECT,)
     assert heard == [SELECT]

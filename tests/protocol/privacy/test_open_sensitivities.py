@@ -75,7 +75,7 @@ def scores_of(make_histograms, plan, rows):
 def neighbour_pairs(make_histograms, plan, base):
     """The scores of every pair of neighbours that differ in one of USERS, both in the same units."""
     with_each = [scores_of(make_histograms, plan, [*base, user]) for user in USERS]
-    if plan.neighbours is Neighbours.ADD_REMOVE:
+    if plan.neighbours is Neighbours.ZERO_OUT:
         without = scores_of(make_histograms, plan, base)
         return [(without, one) for one in with_each]
     return list(itertools.combinations(with_each, 2))
@@ -101,13 +101,15 @@ def test_the_change_of_a_score_has_the_range_that_is_charged(
             moved = int(np.ptp(a - b)) / (1 << SHARE_BITS)
             assert moved <= claimed
             largest = max(largest, moved / claimed)
-    if statistic == "plain" and not (selector == "exponential-sharp" and neighbours is Neighbours.REPLACE):
+    if statistic == "plain" and not (
+        selector == "exponential-sharp" and neighbours is Neighbours.REPLACE_ONE
+    ):
         assert largest > 0.95
 
 
 def test_replacing_a_user_can_move_the_sharp_score_by_three_times_the_largest_candidate(make_histograms):
     """The proof gives 4 C_m. Here an item falls below its bar between two candidates, and another off its floor."""
-    plan = plan_of("exponential-sharp", "replace", candidates=200, epsilon=0.5, delta=1e-12)
+    plan = plan_of("exponential-sharp", "replace-one", candidates=200, epsilon=0.5, delta=1e-12)
     assert plan.candidate_steps.tolist() == list(range(1, LARGEST + 1))
     below, at = plan.open_noises(plan.candidate_steps[-2:])
     falling = below.bar
@@ -122,7 +124,7 @@ def test_replacing_a_user_can_move_the_sharp_score_by_three_times_the_largest_ca
 
 @scores
 def test_the_selector_draws_with_these_chances(make_histograms, selector):
-    plan = plan_of(selector, "add-remove", candidates=5, epsilon=1.0, delta=1e-3, epsilon_select=0.5)
+    plan = plan_of(selector, "zero-out", candidates=5, epsilon=1.0, delta=1e-3, epsilon_select=0.5)
     rows = [[0, 0, 1]] * 30 + [[3, 4, 0]] * 12 + [[LARGEST, 0, 0]] * 3
     error = scores_of(make_histograms, plan, rows)
     request = select_request(plan)

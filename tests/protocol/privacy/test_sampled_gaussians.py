@@ -33,7 +33,7 @@ CASES = [(1.0, 0.01, 1000), (0.8, 0.1, 50), (4.0, 0.3, 200), (2.0, 0.001, 1)]
 
 def charge(loss: PrivacyLoss, epsilon: float = 100.0, delta: float = DELTA) -> Charge:
     """An epsilon that is surely no less than the loss's, where none is given."""
-    return Charge("train", "test", {}, 1.0, "l2", "add-remove", epsilon, delta, loss)
+    return Charge("train", "test", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 def mixture_delta(multiplier: float, share: float, epsilon: float) -> float:
@@ -65,7 +65,7 @@ def least_epsilon(multiplier: float, share: float, releases: int) -> float:
 
 
 def renyi_epsilon(loss: SampledGaussianLoss) -> float:
-    if loss.change == "add-remove":
+    if loss.change == "zero-out":
         accountant = rdp.RdpAccountant()
         event = dp_event.PoissonSampledDpEvent(loss.probability, dp_event.GaussianDpEvent(loss.multiplier))
     else:
@@ -83,7 +83,7 @@ def our_epsilon(loss: SampledGaussianLoss) -> float:
 
 @pytest.mark.parametrize(("multiplier", "share", "releases"), CASES)
 class TestTraining:
-    @pytest.mark.parametrize("change", ["add-remove", "replace"])
+    @pytest.mark.parametrize("change", ["zero-out", "replace-one"])
     def test_it_costs_no_less_than_the_truth_and_no_more_than_by_renyi_divergences(
         self, multiplier: float, share: float, releases: int, change: str
     ) -> None:
@@ -93,18 +93,18 @@ class TestTraining:
         assert ours <= renyi_epsilon(loss)
 
     def test_with_users_in_or_out_it_is_tight(self, multiplier: float, share: float, releases: int) -> None:
-        ours = our_epsilon(SampledGaussianLoss(multiplier, share, releases, "add-remove"))
+        ours = our_epsilon(SampledGaussianLoss(multiplier, share, releases, "zero-out"))
         theirs = pld.from_gaussian_mechanism(multiplier, sampling_prob=share).self_compose(releases)
         assert ours == pytest.approx(theirs.get_epsilon_for_delta(DELTA), rel=1e-3, abs=1e-3)
 
     def test_samples_never_cost_more_than_all(self, multiplier: float, share: float, releases: int) -> None:
         whole = epsilon_at([charge(GaussianLoss(multiplier / math.sqrt(releases)))], DELTA)
-        for change in ("add-remove", "replace"):
+        for change in ("zero-out", "replace-one"):
             assert our_epsilon(SampledGaussianLoss(multiplier, share, releases, change)) <= whole + 1e-6
 
 
 class TestExtremes:
-    @pytest.mark.parametrize("change", ["add-remove", "replace"])
+    @pytest.mark.parametrize("change", ["zero-out", "replace-one"])
     @pytest.mark.parametrize(
         ("multiplier", "share", "releases"),
         [
@@ -128,7 +128,7 @@ class TestExtremes:
 class TestOneRelease:
     @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
     def test_it_has_the_delta_of_its_closed_form(self, epsilon: float) -> None:
-        entry = charge(SampledGaussianLoss(1.0, 0.2, 1, "add-remove"))
+        entry = charge(SampledGaussianLoss(1.0, 0.2, 1, "zero-out"))
         exact = mixture_delta(1.0, 0.2, epsilon)
         assert exact <= delta_at([entry], epsilon) <= exact * 1.001 + 1e-12
         assert epsilon <= epsilon_at([entry], exact) <= epsilon * 1.001 + 1e-4
@@ -139,7 +139,7 @@ class TestOneRelease:
     ) -> None:
         """Both contributions at 1/2 to either side of the others, or one of them among the others."""
         multiplier, share = 1.0, 0.2
-        delta = delta_at([charge(SampledGaussianLoss(multiplier, share, 1, "replace"))], epsilon)
+        delta = delta_at([charge(SampledGaussianLoss(multiplier, share, 1, "replace-one"))], epsilon)
         assert delta >= mixture_delta(multiplier, share, epsilon)
         places = np.linspace(-12, 12, 200_001)
         density = {at: np.exp(-((places - at) ** 2) / 2) / math.sqrt(2 * math.pi) for at in (-0.5, 0.0, 0.5)}
@@ -161,7 +161,7 @@ class TestBesideOthers:
 
     @pytest.fixture
     def training(self) -> Charge:
-        loss = SampledGaussianLoss(1.0, 0.01, 100, "add-remove")
+        loss = SampledGaussianLoss(1.0, 0.01, 100, "zero-out")
         return charge(loss, our_epsilon(loss))
 
     def test_the_total_is_below_the_sum_and_above_each(self, training: Charge) -> None:
@@ -192,7 +192,7 @@ class TestBesideOthers:
 
 class TestRecords:
     def test_a_charge_survives_json(self) -> None:
-        entry = charge(SampledGaussianLoss(1.1, 0.25, 40, "replace"))
+        entry = charge(SampledGaussianLoss(1.1, 0.25, 40, "replace-one"))
         assert Charge.from_json(json.loads(json.dumps(entry.to_json()))) == entry
 
     @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ class TestRecords:
         ],
     )
     def test_a_damaged_one_is_refused(self, change: dict[str, object]) -> None:
-        document = charge(SampledGaussianLoss(1.1, 0.25, 40, "replace")).to_json()
+        document = charge(SampledGaussianLoss(1.1, 0.25, 40, "replace-one")).to_json()
         document["loss"] |= change
         with pytest.raises((InvalidFile, InvalidPlan)):
             Charge.from_json(document)

@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "open": OPEN,
     "laplace": CLOSED | {"mechanism": "laplace"},
     "dpsgd": CLOSED | {"selector": "dpsgd"},
-    "replace": CLOSED | {"neighbours": "replace"},
+    "replace-one": CLOSED | {"neighbours": "replace-one"},
     "bar": USUAL | {"users": 10**6, "domain": "open", "release": "truncated-laplace"},
     "choice given": CLOSED | {"epsilon_select": 0.05},
     "device noise": CLOSED | {"masking": "secagg", "participants": 100, "noise_from": "devices"},
@@ -52,7 +52,7 @@ def test_all_windows_fit_also_where_the_choices_share_has_a_step(epsilon: float,
     assert total.claimed(found.cost.times(windows)) > 0.95 * epsilon
 
 
-@pytest.mark.parametrize("kind", ["closed", "open", "laplace", "replace"])
+@pytest.mark.parametrize("kind", ["closed", "open", "laplace", "replace-one"])
 def test_the_cost_is_that_of_the_plan_whoever_the_users_are(kind: str) -> None:
     found = even_split(KINDS[kind], windows=13, total=TOTAL, rooms=[(TOTAL, Spending())])
     for users, items in ((20, 3), (10**5, 2000)):

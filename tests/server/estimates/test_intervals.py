@@ -19,7 +19,7 @@ from fedhist.testing.cases import histograms_of
 
 
 def open_noise(kind: str) -> OpenNoise:
-    (noise,) = bars_for(kind, [3], epsilon=0.7, delta=1e-3, neighbours=Neighbours.ADD_REMOVE)  # type: ignore[arg-type]
+    (noise,) = bars_for(kind, [3], epsilon=0.7, delta=1e-3, neighbours=Neighbours.ZERO_OUT)  # type: ignore[arg-type]
     return noise
 
 

@@ -15,7 +15,7 @@ from fedhist.protocol.privacy.shares import Share
 from fedhist.server.estimates import NoiseLaw, law_above_bar, law_of_noise, law_of_shares
 
 WHOLE = np.arange(-4000, 4001)
-TRUNCATED = truncated_laplace(4, epsilon=0.5, delta=1e-3, neighbours=Neighbours.ADD_REMOVE)
+TRUNCATED = truncated_laplace(4, epsilon=0.5, delta=1e-3, neighbours=Neighbours.ZERO_OUT)
 
 
 def negative_binomials(scale: float, shape: float) -> np.ndarray:

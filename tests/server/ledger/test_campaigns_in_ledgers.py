@@ -123,14 +123,14 @@ def test_of_many_campaigns_at_once_only_those_that_fit_begin(ledger: BudgetFile)
     assert limit is not None and limit.has_room(ledger.counted())
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_one_user_in_one_window_is_touched_by_all_releases_of_a_campaign(
     ledger: BudgetFile, neighbours: str
 ) -> None:
     """What a user sends in one window decides what is left for others."""
     for day in (1, 2):
         ran(ledger, plan_of(day, neighbours=neighbours))
-    apart = 2 if neighbours == "add-remove" else 1
+    apart = 2 if neighbours == "zero-out" else 1
     for spent in by_window(ledger.runs()).values():
         assert math.isclose(spent.rho, 2 / 3 * apart * gaussian_rho(Z), rel_tol=1e-9)
         assert math.isclose(spent.epsilon, gaussian_epsilon(Z / math.sqrt(apart), 1e-6), rel_tol=1e-6)

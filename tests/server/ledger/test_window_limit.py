@@ -17,13 +17,12 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Cost, GaussianLoss, PureLoss
-from fedhist.server.ledger import ledger_database
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.ledger.window_limit import by_window, window_of
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
-PURE = Charge("release", "laplace", {}, 1.0, "l1", "add-remove", 1.0, 0.0, PureLoss())
+PURE = Charge("release", "laplace", {}, 1.0, "l1", "zero-out", 1.0, 0.0, PureLoss())
 ONE = Spending.of([PURE])
 NEAR = st.integers(0, 9).map(lambda days: date(2026, 11, 1) + timedelta(days))
 WINDOWS = st.none() | st.tuples(NEAR, NEAR).map(lambda ends: Window(min(ends), max(ends)).text)
@@ -129,7 +128,7 @@ def test_an_open_run_holds_its_windows_and_a_closed_one_gives_them_back(ledger: 
 def test_a_run_that_fits_only_by_itself_counts_in_full_in_its_window(ledger: BudgetFile) -> None:
     """Given back what it did not charge, another run could be chosen in view of its first result."""
     whole = Spending.of_cost(Cost(1.0, 1e-6))
-    small = Charge("select", "any", {}, 1.0, "score", "add-remove", 0.01, 1e-8, ApproximateLoss())
+    small = Charge("select", "any", {}, 1.0, "score", "zero-out", 0.01, 1e-8, ApproximateLoss())
     ledger.set_limit(Limit(1.0, 1e-6), per_window=True)
     run = begin(ledger, "2026-W47", whole)
     run.record(small)
@@ -143,7 +142,7 @@ def test_a_run_that_fits_only_by_itself_counts_in_full_in_its_window(ledger: Bud
 
 
 def test_many_runs_of_a_window_cost_less_than_their_sum(ledger: BudgetFile) -> None:
-    gaussian = Charge("release", "gauss", {}, 8.0, "l2", "add-remove", 1.0, 1e-7, GaussianLoss(5.0))
+    gaussian = Charge("release", "gauss", {}, 8.0, "l2", "zero-out", 1.0, 1e-7, GaussianLoss(5.0))
     ledger.set_limit(Limit(5.0, 1e-5), per_window=True)
     for _ in range(10):
         ended(ledger, "2026-W47", gaussian)
@@ -203,17 +202,6 @@ def test_a_window_that_nobody_can_read_counts_everywhere(ledger: BudgetFile) -> 
     ended(ledger, "sometime")
     ended(ledger, "2026-W47")
     assert shown(ledger) == {"2026-W47": 2.0}
-
-
-def test_a_ledger_from_before_windows_learns_of_them(ledger: BudgetFile) -> None:
-    ended(ledger, None)
-    with ledger_database.transaction(ledger.path) as database:
-        database.execute("DROP TABLE window_budget")
-    opened = BudgetFile.open(ledger.path, create=False)
-    assert opened.window_limit is None
-    opened.set_limit(Limit(1.0, 0.0), per_window=True)
-    with pytest.raises(BudgetExceeded):
-        begin(opened, "2026-W47")
 
 
 def test_a_refused_run_says_what_would_fit_into_its_window(ledger: BudgetFile) -> None:

@@ -10,6 +10,6 @@ EFFORT = Effort(canaries=1, runs=1, slow_runs=120, gaussian_runs=1, masked_canar
 
 
 def test_a_device_that_forgets_is_caught_and_one_that_remembers_passes() -> None:
-    setting = Setting(EFFORT, 0.05, 3, "add-remove")
-    assert adaptive_campaign(Neighbours.ADD_REMOVE, setting).passed
-    assert not adaptive_campaign(Neighbours.ADD_REMOVE, setting, forgets=True).passed
+    setting = Setting(EFFORT, 0.05, 3, "zero-out")
+    assert adaptive_campaign(Neighbours.ZERO_OUT, setting).passed
+    assert not adaptive_campaign(Neighbours.ZERO_OUT, setting, forgets=True).passed

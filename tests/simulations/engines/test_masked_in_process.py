@@ -41,15 +41,15 @@ MODES: dict[str, dict[str, Any]] = {
     "fixed": {"items": 12, "selector": "fixed", "threshold": 20.0},
     "laplace": {"items": 12, "mechanism": "laplace"},
     "laplace quantile": {"items": 12, "mechanism": "laplace", "selector": "quantile"},
-    "replacement": {"items": 12, "neighbours": "replace"},
+    "replacement": {"items": 12, "neighbours": "replace-one"},
     "debiased": {"items": 12, "debias": "poisson"},
     # Under masks V has twice the range, as others may send anything; the paper's sensitivity covers both.
     "open": OPEN | {"table_capacity": 40, "score_sensitivity": "paper"},
     "open, sharp": OPEN | {"table_capacity": 40, "selector": "exponential-sharp"},
     "discovered": DISCOVERED,
     # As under masks others may send anything, the choice of a mechanism is less sharp there; not so for replacement.
-    "auto": {"items": 12, "mechanism": "auto", "neighbours": "replace"},
-    "discovered auto": DISCOVERED | {"mechanism": "auto", "neighbours": "replace", "epsilon": 1.5},
+    "auto": {"items": 12, "mechanism": "auto", "neighbours": "replace-one"},
+    "discovered auto": DISCOVERED | {"mechanism": "auto", "neighbours": "replace-one", "epsilon": 1.5},
     "discovered laplace": DISCOVERED | {"mechanism": "laplace"},
     "discovered, some known": DISCOVERED | {"known_items": "3\nnobody's"},
 }

@@ -37,9 +37,9 @@ OPEN = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "gaussian": {"items": ITEMS, "mechanism": "gaussian"},
-    "gaussian, replace": {"items": ITEMS, "mechanism": "gaussian", "neighbours": "replace"},
+    "gaussian, replace-one": {"items": ITEMS, "mechanism": "gaussian", "neighbours": "replace-one"},
     "laplace": {"items": ITEMS, "mechanism": "laplace"},
-    "laplace, replace": {"items": ITEMS, "mechanism": "laplace", "neighbours": "replace"},
+    "laplace, replace-one": {"items": ITEMS, "mechanism": "laplace", "neighbours": "replace-one"},
     "truncated-laplace": OPEN | {"release": "truncated-laplace"},
     "laplace-threshold": OPEN | {"release": "laplace-threshold"},
 }
@@ -52,7 +52,7 @@ DISCOVERED: dict[str, dict[str, Any]] = {
     "few items of each user": {"epsilon": 1.0, "user_items": 3},
     "laplace": {"epsilon": 1.0, "mechanism": "laplace"},
     "either mechanism": {"epsilon": 1.0, "mechanism": "auto"},
-    "replace": {"epsilon": 2.0, "neighbours": "replace"},
+    "replace-one": {"epsilon": 2.0, "neighbours": "replace-one"},
     "known items": {"epsilon": 0.3, "known_items": "1\n17\n39\nnobody's"},
 }
 EPSILONS = (0.3, 1.0, 4.0)
@@ -107,7 +107,7 @@ def losses(results: list[Result]) -> list[float]:
 
 @pytest.mark.parametrize(
     ("kind", "epsilon"),
-    [(kind, e) for kind in KINDS for e in ((1.0,) if kind.endswith("replace") else EPSILONS)],
+    [(kind, e) for kind in KINDS for e in ((1.0,) if kind.endswith("replace-one") else EPSILONS)],
 )
 def test_a_prediction_is_the_mean_of_runs(
     population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
@@ -175,7 +175,7 @@ def test_the_comparison_notices_a_wrong_prediction(
     # Bias and noise added up, as if neither hid part of the other.
     assert not agrees(right.clipping_error + right.noise_error, runs, slack=0.002)
     # The noise of other neighbours, half the budget, half the threshold.
-    for change in ({"neighbours": "replace"}, {"epsilon": epsilon / 2}, {"threshold": 20}):
+    for change in ({"neighbours": "replace-one"}, {"epsilon": epsilon / 2}, {"threshold": 20}):
         wrong = Plan.from_json(plan.to_json() | change)
         assert not agrees(predictor.predict(wrong).relative_loss, runs, slack=0.002), change
 

@@ -18,7 +18,7 @@ USERS, ITEMS = 400, 12
 POPULATION = HeavyTailedPopulation(users=USERS, items=ITEMS, seed=3)
 MODES: dict[str, dict[str, Any]] = {
     "gaussian": {"items": ITEMS},
-    "replace": {"items": ITEMS, "neighbours": "replace"},
+    "replace-one": {"items": ITEMS, "neighbours": "replace-one"},
     "laplace": {"items": ITEMS, "mechanism": "laplace"},
     "open": {"domain": "open", "epsilon": 8.0, "release": "truncated-laplace"},
     "all items discovered": {"domain": "open", "epsilon": 1000.0, "discovery_share": 0.4},

@@ -26,7 +26,7 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
         items=public,
         total_epsilon=1.0,
         max_threshold=50,
-        neighbours="replace",
+        neighbours="replace-one",
         evaluate=True,
         seed=1,
         out=folder / "run",
