@@ -11,6 +11,7 @@ import numpy as np
 from fedhist.protocol.histograms import Flags
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.graph import GraphParameters, Positions, all_neighbours, ring_of
+from fedhist.protocol.masking.keys import roster_digest, session_context
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import Advertisement
 
@@ -42,6 +43,11 @@ class Cohort:
     def number(self) -> dict[int, int]:
         """The number of each device."""
         return {device: number for number, device in enumerate(self.ids)}
+
+    @cached_property
+    def context(self) -> bytes:
+        """What the devices' keys are bound to. In signed mode everybody is shown all the others."""
+        return session_context(self.terms.digest, roster_digest(self.bodies) if self.terms.signed else b"")
 
     @cached_property
     def adjacency(self) -> Positions:

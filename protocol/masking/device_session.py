@@ -9,7 +9,8 @@ device advertises keys for a run's next session with its last message in this on
 *Nothing is lost by advertising keys before the terms are known.* The advertisement (its header, the commitment and in
 signed mode the signature) is bound to the device and to the session: to the run, the plan and the round. All that
 follows is bound to the digest of the terms, so to the session and to what is summed: the keys of boxes and masks, the
-self-mask, the boxes' associated data, the graph, the confirmed survivors, the header of every later message.
+self-mask, the boxes' associated data, the graph, the confirmed survivors, the header of every later message. In signed
+mode all of these but the graph and the headers are bound to the digest of the roster as well.
 
 1. *Other terms for some devices*, another threshold, say. Let i and j be honest with terms T_i != T_j. Their keys for
    boxes differ, so no box of i opens at j or the other way round: neither holds a share of the other's secrets, and
@@ -22,6 +23,29 @@ self-mask, the boxes' associated data, the graph, the confirmed survivors, the h
    answers one session for each run and round (`client/policy.py`). A device that was made to advertise twice for one
    session has forgotten the first secrets when it goes on with the second. No box for it or from it opens under the
    first keys, so nobody masks with them.
+
+*Two rosters, and two lists of survivors* (signed mode). The roster that a device is shown names all others, and what
+it names is in the keys of its boxes and masks and in what it signs. Let n be on a roster, b <= c of them corrupt, and
+let t of their shares rebuild a secret. Corrupt devices may be on many rosters, and sign whatever they like.
+
+1. *Shown different rosters, honest devices are strangers*, as in 1 above: no box between them opens. So the shares of
+   an honest device's secrets are with its class, the honest devices that were shown its roster, and with corrupt ones.
+2. *A class opens one list.* Shares are opened for a list that t of the roster signed, so t - b honest ones, each of
+   which signs one list. Two lists would need 2 (t - b) <= n - b, but 2t > n + c. So the class opens shares of the
+   seeds of those on its list A, and of the mask secrets of its other peers. As b < t, no honest device's secrets are
+   both rebuilt.
+3. *A list has one sum.* Who signs A has masked with everybody on it. Any other honest device on A has masked with t of
+   the roster, so with t - b honest ones, one of whom signed A, since 2 (t - b) > n - b. Nobody on A gives away its
+   mask secret, so its honest devices are held together by masks that the server doesn't know: it learns their sum, and
+   nothing of a part of them. A has `minimum_survivors` devices or more, and at least that less b are honest.
+4. *Two classes* may come to a sum each, over different honest devices, as if each had had a session of its own. Of N
+   devices of which d may fall silent and N - d must survive even that is impossible: t <= N - 1 - d, or there is no
+   graph for N, so 2 (N - d - c) > N - c honest devices would have to take part.
+
+If the roster were in the signatures alone, 1 would fail, and 3 with it: a device alive to those who know a small
+roster, and dead to those who know a large one, has its mask secret rebuilt and its input taken for one of A's. Of 40
+devices, 5 corrupt and 16 allowed to fall silent, 14 would be seen as a sum where 19 honest ones are promised
+(tests/protocol/masking/test_two_rosters.py).
 
 Whatever is wrong with a server's message leads to `Aborted` and an empty answer, never to an exception: a caller that
 stores the state it got can't be made to try again. Only the caller's own mistakes raise.
@@ -62,6 +86,7 @@ from fedhist.protocol.masking.keys import (
     derive,
     draw_bytes,
     roster_digest,
+    session_context,
     survivors_text,
     verify,
 )
@@ -235,13 +260,14 @@ def _next(kind: type[_StateT], state: Advertised | Shared | Checked | Masked, **
 
 def _share(state: Advertised, message: bytes, source: Source, derive_for: Derive) -> tuple[Shared, bytes]:
     """Check the neighbours, split both secrets among them, and seal each one's shares."""
-    terms, me, context = state.terms, state.me, state.terms.digest
+    terms, me = state.terms, state.me
     parameters, neighbours = wire.decode_roster(message, terms)
     _check_parameters(parameters, terms, state.fewest)
     if len(neighbours) != parameters.neighbours or me in neighbours:
         raise _Abort(AbortReason.WRONG_NEIGHBOURS)
     _check_keys(state, neighbours)
     roster = _check_signatures(state, state.identity, neighbours) if state.identity else b""
+    context = session_context(terms.digest, roster)
 
     count, threshold = parameters.neighbours, parameters.threshold
     secret_shares = split(state.mask_pair.secret, threshold, count, source=source)
@@ -272,7 +298,7 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
 
     Whether a box opens depends on its sender and on the server that carried it, and on no user's data.
     """
-    terms, me, context = state.terms, state.me, state.terms.digest
+    terms, me, context = state.terms, state.me, session_context(state.terms.digest, state.roster)
     boxes = wire.decode_boxes(message, Kind.BOXES, terms)
     if any(sender not in state.receiving_keys for sender, _ in boxes):
         raise _Abort(AbortReason.STRANGER)
@@ -285,7 +311,7 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
 
 def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) -> tuple[Masked, bytes]:
     """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
-    terms, me, context = state.terms, state.me, state.terms.digest
+    terms, me, context = state.terms, state.me, session_context(state.terms.digest, state.roster)
     shares = {peer: state.shares[peer] for peer in _peers(state, message)}
 
     residues = to_residues(vector, terms.width)
@@ -419,4 +445,5 @@ def _identity(state: Masked) -> Identity:
 
 
 def _survivors_text(state: Confirmed) -> bytes:
-    return survivors_text(state.terms.digest, state.roster, wire.id_list(state.survivors))
+    context = session_context(state.terms.digest, state.roster)
+    return survivors_text(context, wire.id_list(state.survivors))

@@ -26,8 +26,9 @@ smaller k will do. There t is more than half of the neighbours and more than c.
 
 The *signed* mode is for a server that deviates. Such a server would also choose the graph, or corrupt devices after it
 knows it, and the probabilities above would mean nothing without more machinery (Bell et al. 2020, section 4). So this
-mode takes the complete graph, with 2t > n + c: of two sets of survivors that t devices each confirmed, one honest
-device would have confirmed both, which it does not do. It is limited to 512 devices.
+mode takes the complete graph, with 2t > n + c: of two sets of survivors that t devices of one roster each confirmed,
+one honest device would have confirmed both, which it does not do. Devices that were shown different rosters have no
+keys in common (the proof is at the top of `device_session`). It is limited to 512 devices.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ pair the pairwise masks. One pair can't serve for both: when a device drops out,
 mask pair, and with it every key that follows from that secret.
 
 Every derivation is HKDF-SHA256 (RFC 5869) over a tag with version and purpose, the digest of the terms (and thus the
-session and what is summed), both ids in ascending order and both public keys in the same order. X25519 does not bind
-the public keys to the shared secret (RFC 7748, section 7), so the derivation does.
+session and what is summed), in signed mode the digest of the roster, both ids in ascending order and both public keys
+in the same order. X25519 does not bind the public keys to the shared secret (RFC 7748, section 7), so the derivation
+does.
 """
 
 from __future__ import annotations
@@ -178,9 +179,19 @@ def advertisement_text(session: bytes, device: int, body: bytes) -> bytes:
     return _TAG + b"sign-advertisement\x00" + session + device.to_bytes(8, "little") + body
 
 
-def survivors_text(context: bytes, roster: bytes, survivors: bytes) -> bytes:
+def session_context(terms: bytes, roster: bytes) -> bytes:
+    """What is bound into all that is derived, sealed and signed once the roster is known.
+
+    Args:
+        terms: the digest of the terms.
+        roster: in signed mode the digest of the roster that the device was shown; empty outside of it.
+    """
+    return terms + roster
+
+
+def survivors_text(context: bytes, survivors: bytes) -> bytes:
     """What a device signs when it confirms the survivors: the session, all advertised keys, and the set itself."""
-    return _TAG + b"sign-survivors\x00" + context + roster + hashlib.sha256(survivors).digest()
+    return _TAG + b"sign-survivors\x00" + context + hashlib.sha256(survivors).digest()
 
 
 def roster_digest(bodies: Mapping[int, bytes]) -> bytes:

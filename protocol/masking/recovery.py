@@ -71,7 +71,7 @@ class Recovery:
     def unmask(self, incidents: Incidents) -> MaskedSum:
         """The sum. Every secret is rebuilt and checked before the first mask is taken off."""
         seeds, pairs = self._rebuild_all(incidents)
-        context = self.cohort.terms.digest
+        context = self.cohort.context
         adder = MaskAdder(self._masked)
         for device, seed in seeds.items():
             adder.subtract(self_mask_key(seed, context, device))

@@ -32,7 +32,6 @@ from fedhist.protocol.masking.keys import (
     advertisement_text,
     check_public_key,
     draw_bytes,
-    roster_digest,
     survivors_text,
     verify,
 )
@@ -217,7 +216,7 @@ class CollectingConfirmations(CohortStage):
     def __init__(self, recovery: Recovery, survivors: bytes, incidents: Incidents) -> None:
         super().__init__(recovery.cohort, recovery.included, incidents)
         self._recovery = recovery
-        self._text = survivors_text(self.terms.digest, roster_digest(self.cohort.bodies), survivors)
+        self._text = survivors_text(self.cohort.context, survivors)
         self._signatures: dict[int, bytes] = {}
 
     def _take(self, sender: int, message: bytes) -> None:

@@ -34,7 +34,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, SIGNATURE_BYTES
 from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
 from fedhist.protocol.masking.terms import MaskingTerms
 
-VERSION = 3
+VERSION = 4
 MAGIC = b"FM"
 _HEADER = struct.Struct("<2sBB32s")
 HEADER_BYTES = _HEADER.size

@@ -106,7 +106,7 @@ def test_a_roster_s_digest_depends_on_everything_but_the_order_of_arrival() -> N
     bodies = {1: b"a" * 96, 2: b"b" * 96}
     assert roster_digest(bodies) == roster_digest(dict(reversed(bodies.items())))
     assert roster_digest(bodies) != roster_digest({1: b"b" * 96, 2: b"a" * 96})
-    assert survivors_text(CONTEXT, bytes(32), b"x") != survivors_text(CONTEXT, bytes(32), b"y")
+    assert survivors_text(CONTEXT, b"x") != survivors_text(CONTEXT, b"y")
 
 
 def test_drawn_bytes_come_from_the_source_alone() -> None:
