@@ -1,14 +1,16 @@
-"""What estimates gain, and what intervals and limits cover: `python benchmarks/estimates.py [--data FOLDER]`.
+"""What estimates gain, and what limits cover: `python benchmarks/estimates.py [--data FOLDER] [--only PART]`.
 
 Whole runs at epsilon 1, epsilon' 0.1 and delta 1/n on synthetic sets and on the real ones in the folder, if it is
-there. Losses are l1 errors against the true counts over their total, means over trials.
+there. Losses are l1 errors against the true counts over their total, means over trials. Lower limits are measured on
+counts that nobody clipped, too, of which equal ones are the worst.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,11 @@ from fedhist.client.files.records import read_population
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.mechanisms import Noise
+from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.estimates import estimates_and_limits, law_of_noise
+from fedhist.server.estimates.limits import above
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.simulation import simulate, true_histogram
 
@@ -41,6 +48,20 @@ SYNTHETIC = (
 )
 MOST_HARM, LEAST_GAIN = 1.01, 0.9
 LARGEST = 20
+LEAST_HELD = 0.93
+DEVIATION = 200
+"""Of the noise on counts that nobody clipped, in steps; only ratios to it matter."""
+MADE = {
+    "5,000 zeros": np.zeros(5_000),
+    **{f"1,000 equal, {size:g} s.e.": np.full(1_000, size) for size in (0.5, 1, 2, 3, 5)},
+    **{
+        f"{items:,} Zipf, 1st {top:g} s.e.": top / np.arange(1, items + 1)
+        for items in (100, 5_000)
+        for top in (40, 400)
+    },
+}
+MADE_TRIALS = 10
+"""For each trial of a whole run: those of made-up counts take no time."""
 
 
 def populations(folder: Path) -> Iterator[tuple[str, Population]]:
@@ -89,6 +110,90 @@ def losses(folder: Path, seeds: range) -> None:
                     flush=True,
                 )
     print(f"the largest ratio of estimates to values is {worst:.4f}; cells with ! {harmed}, with * {short}")
+
+
+Draw = Callable[[int], tuple[Integers, Floats, Floats, Floats]]
+"""True counts, values, their `at_least`, and value - q alone, of a trial."""
+
+
+def drawn(mechanism: str, counts: Floats) -> Draw:
+    """Noise on these counts."""
+    if mechanism == "gaussian":
+        noise = Noise("discrete-gaussian", gaussian_variance(Fraction(DEVIATION**2)))
+    else:
+        noise = Noise("discrete-laplace", laplace_scale(Fraction(DEVIATION / 2**0.5)))
+    law, true = law_of_noise(noise), np.rint(counts * DEVIATION).astype(np.int64)
+
+    def draw(seed: int) -> tuple[Integers, Floats, Floats, Floats]:
+        values = true + noise.draw(len(true), source=SeededSource(seed))
+        return true, values, estimates_and_limits(values, law)[1], values - float(above(law, 0.05))
+
+    return draw
+
+
+def released(mechanism: str, population: Population) -> Draw:
+    """Whole runs. Their noise is wide, so q of the continuous law will do."""
+    true, plan = true_histogram(population), plan_for(population, mechanism)
+    q = 1.6449 if mechanism == "gaussian" else math.log(10) / 2**0.5
+
+    def draw(seed: int) -> tuple[Integers, Floats, Floats, Floats]:
+        release = simulate(population, plan, seed=seed).release
+        return true, release.histogram, release.at_least, release.histogram - q * release.standard_error
+
+    return draw
+
+
+def shares_held(draw: Draw, seeds: range) -> Iterator[tuple[list[float], float]]:
+    """How often limits hold, of all rows and of those picked by their values, and how many are above 0.
+
+    First of `at_least`, then of value - q, cut at 0.
+    """
+    held, rows = np.zeros((2, 4)), np.zeros((2, 4))
+    for seed in seeds:
+        true, values, *both = draw(seed)
+        largest = np.zeros(len(values), dtype=np.bool_)
+        largest[np.argsort(-values, kind="stable")[:LARGEST]] = True
+        for kind, limits in enumerate(both):
+            right = np.maximum(limits, 0) <= true
+            for place, group in enumerate((slice(None), largest, values > 0, limits > 0)):
+                held[kind, place] += right[group].sum()
+                rows[kind, place] += len(right[group])
+    shares = np.divide(held, rows, out=np.full((2, 4), math.nan), where=rows > 0)
+    return zip(shares.tolist(), (rows[:, 3] / len(seeds)).tolist(), strict=True)
+
+
+def lower_limits(folder: Path, seeds: range) -> None:
+    about = (
+        f"\ntrue counts that are at least their lower limit, in percent, {len(seeds)} trials from seed {seeds[0]},",
+        f"{MADE_TRIALS} times as many of made-up counts: of all rows, the {LARGEST} with the largest values, those of",
+        "values above 0, and of limits above 0, and how many these are; then the same of value - q alone",
+    )
+    print("\n".join(about))
+    print("  !  one of the first three is below 93")
+    many = range(seeds.start, seeds.start + MADE_TRIALS * len(seeds))
+    below = 0
+
+    def row(name: str, mechanism: str, draw: Draw, trials: range) -> bool:
+        (fitted, clear), (plain, more) = shares_held(draw, trials)
+        missed = min(fitted[:3]) < LEAST_HELD
+        texts = [" ".join(f"{100 * one:5.1f}" for one in shares) for shares in (fitted, plain)]
+        print(
+            f"{name:<26}{mechanism:<10}{texts[0]} {clear:>6,.0f}{'!' if missed else '':3}{texts[1]} {more:>6,.0f}",
+            flush=True,
+        )
+        return missed
+
+    for name, counts in MADE.items():
+        below += sum(row(name, one, drawn(one, counts), many) for one in ("gaussian", "laplace"))
+    for name, file in REAL.items():
+        if not (folder / file).is_file():
+            print(f"{name} is left out: {file} is not in the folder of --data")
+            continue
+        for items in TOP_ITEMS:
+            users = read_population(folder / file, top_items=items)
+            for mechanism in ("gaussian", "laplace"):
+                below += row(f"{name} {items:,}", mechanism, released(mechanism, users), seeds)
+    print(f"cells with ! {below}")
 
 
 def largest_norm(population: Population, mechanism: str) -> float:
@@ -147,10 +252,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="the folder of the real sets")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the first trial")
+    parts = {"losses": losses, "lower-limits": lower_limits, "upper-limits": coverage}
+    parser.add_argument("--only", choices=parts, help="one of the parts")
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.trials)
-    losses(arguments.data, seeds)
-    coverage(arguments.data, seeds)
+    for name, part in parts.items():
+        if arguments.only in (None, name):
+            part(arguments.data, seeds)
 
 
 if __name__ == "__main__":

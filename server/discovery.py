@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,7 @@ from fedhist.protocol.privacy.ledger import AlternativesLoss, Charge, Ledger, Pu
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
-from fedhist.server.estimates import Interval
-from fedhist.server.releases.contract import Inference, Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 from fedhist.server.releases.keys_in_table import check_table_read, new_salt, table_charges
 
@@ -61,7 +59,6 @@ class Discover:
             private=ledger.private,
             seeded=source.seeded,
             labels=[],
-            infer=partial(Inference, interval=Interval(np.zeros(0), np.zeros(0))),
         )
 
 

@@ -12,6 +12,7 @@ from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.server.advice import plan_notes, release_advice
 from fedhist.server.collection import RoundReport
+from fedhist.server.estimates import LEVEL
 from fedhist.server.releases.contract import Release
 from fedhist.server.steps import method_of
 from fedhist.server.withholding import shared_times
@@ -50,7 +51,8 @@ def release_document(
             "mechanism": release.mechanism or release.plan.mechanism,
             "relative_loss": None,
             "standard_error": release.standard_error,
-            "interval_level": None if release.interval is None else release.interval.level,
+            "at_least_level": LEVEL,
+            "significant_items": int((release.at_least > 0).sum()),
             "which_to_use": which_to_use(release),
             **_rest_document(release),
             "released_items": len(release.histogram),
@@ -98,14 +100,14 @@ def which_to_use(release: Release) -> str:
         limits = (
             f"; upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
         )
-    return f"{_value_or_estimate(release)}{limits}"
+    return f"{_value_or_estimate(release)}; at_least is a lower limit of the exact count ({100 * LEVEL:.0f} %){limits}"
 
 
 def _value_or_estimate(release: Release) -> str:
     if release.item_release is not None:
-        return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
+        return "use value, which is debiased; estimate is the same"
     if release.bar is not None:
-        return "use value; estimate is the same, and the interval allows for the bar"
+        return "use value; estimate is the same"
     if release.rescaled_by is not None:
         return (
             f"use estimate if heavy users have the same mix of items as others: it is rescaled by "

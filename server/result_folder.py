@@ -170,7 +170,7 @@ def raise_interrupts() -> None:
 def write_results(
     folder: Path, document: dict[str, Any], release: Release, labels: Sequence[str | int] | None
 ) -> None:
-    """result.json, histogram.csv (every item's value, estimate and interval) and plan.json.
+    """result.json, histogram.csv (every item's value, estimate and lower limit) and plan.json.
 
     Floats are written so that they read back as they were. Names in histogram.csv are as their owners wrote them,
     quoted where CSV needs it and changed nowhere: programs look them up. `name_notes` says what a spreadsheet or a

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fedhist.display.plurals import counted
+from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements.contract import Round, Words
 from fedhist.protocol.plan import Plan
+from fedhist.server.estimates import LEVEL
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import RuleWords
 from fedhist.server.steps import measurements_of
@@ -55,6 +58,13 @@ def discovery_words(plan: Plan) -> RuleWords:
         f"{bars[0]}.{second} From here on the list of items is public.{known}",
         "gaussian",
     )
+
+
+def significant(limits: Floats) -> str:
+    """The number of items whose `at_least` is above 0, which is what significant means everywhere."""
+    clear = int((limits > 0).sum())
+    verb = "is" if clear == 1 else "are"
+    return f"{clear:,} of {counted(len(limits), 'item')} {verb} significantly above 0 ({100 * LEVEL:.0f} %)"
 
 
 def charged_ahead(plan: Plan) -> set[Round]:

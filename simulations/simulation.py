@@ -135,7 +135,7 @@ class Result:
         return html_table("Result", rows) + self.release._repr_html_()
 
     def to_frame(self) -> Any:
-        """Every released item's name, value, estimate and interval, see `Release.to_frame`."""
+        """Every released item's name, value, estimate and lower limit, see `Release.to_frame`."""
         return self.release.to_frame()
 
     def to_json(self) -> dict[str, Any]:

@@ -112,12 +112,12 @@ def _print(data: RunData) -> None:
             f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
-    numbers = {"estimate": "estimate", "interval": "95 % interval", "value": "value"}
+    numbers = {"estimate": "estimate", "at_least": "at least", "value": "value"}
     rows = [
         {
             "item": visible(label),
             "estimate": f"{data.estimates[row]:,.1f}",
-            "interval": f"{data.lows[row]:,.1f} to {data.highs[row]:,.1f}",
+            "at_least": f"{data.at_least[row]:,.1f}",
             "value": f"{data.values[row]:,.1f}",
         }
         for row, label in enumerate(data.labels)

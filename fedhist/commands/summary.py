@@ -12,7 +12,7 @@ from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
-from fedhist.server.words import lost_words, method, sender
+from fedhist.server.words import lost_words, method, sender, significant
 from fedhist.simulations.fault_effects import FaultEffect
 from fedhist.simulations.simulation import Result
 
@@ -77,7 +77,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
                 f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
             )
     if not release.found_nothing:
-        table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
+        table.add_row("noise", f"standard error {release.standard_error:,.4g} counts per item")
+        table.add_row("significant", significant(release.at_least))
         table.add_row("numbers", which_to_use(release))
     table.add_row("sent", f"by {sender(plan)}: {_sent_text(result)}")
     table.add_row("seconds", _seconds_text(result))

@@ -32,14 +32,10 @@ class BarLength:
 
     Args:
         length: of the bar.
-        low: where its interval begins, if it has one.
-        high: where its interval ends.
         whole: whether to show the full width as well.
     """
 
     length: float
-    low: float | None = None
-    high: float | None = None
     whole: bool = False
 
 
@@ -50,17 +46,10 @@ def _cell(value: object) -> str:
 
 
 def _bar(bar: BarLength) -> str:
-    """An image of its own, with the notebook's colour of text for the interval."""
     marks = f'<rect width="{_WIDTH}" y="3" height="8" fill="{_GROUND}"/>' if bar.whole else ""
     marks += f'<rect width="{_place(bar.length):.1f}" y="3" height="8" fill="{_BAR}"/>'
-    if bar.low is not None and bar.high is not None:
-        low, high = _place(bar.low), _place(bar.high)
-        lines = f"M{low:.1f} 7H{high:.1f}M{low:.1f} 3V11M{high:.1f} 3V11"
-        marks += f'<path d="{lines}" stroke="currentColor" stroke-width="1.2" fill="none"/>'
-    # Room on both sides for the ends of intervals.
-    width = _WIDTH + 4
     return (
-        f'<svg width="{width}" height="{_HEIGHT}" viewBox="-2 0 {width} {_HEIGHT}" role="img">{marks}</svg>'
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{marks}</svg>'
     )
 
 

@@ -42,7 +42,7 @@ ALIKE = 0.6
 """Independent noises of two values are correlated by less, over REPEATS releases."""
 
 HELD = 0.85
-"""The share of clipped counts that intervals of the level 0.95 hold at least, over a third of REPEATS releases."""
+"""The share of clipped counts that are not below a lower limit of the level 0.95, over a third of REPEATS releases."""
 
 SLACK = 1.1
 """Discrete noise that is cut off has a little less deviation than its scale says."""
@@ -138,17 +138,24 @@ def the_source_alone_decides_the_noise(ruled: Ruled) -> None:
 
 
 @RELEASE_RULE.check
-def estimates_and_intervals_follow_from_the_release(ruled: Ruled) -> None:
-    """One for each value, finite and not negative, from the release alone; intervals hold nearly all clipped counts."""
+def estimates_and_limits_follow_from_the_release(ruled: Ruled) -> None:
+    """One for each value, finite and not negative, from the release alone; limits are seldom above clipped counts."""
     for plan in ruled:
         releases = [
             _Run(ruled.rule, plan, seed=seed).release() for seed in (3, 3, *range(4, 4 + REPEATS // 3))
         ]
         for release in releases:
-            estimate, limit = release.estimate, release.upper_limit
-            require(estimate.shape == release.histogram.shape, "there is not one estimate for each value")
+            estimate, limit, least = release.estimate, release.upper_limit, release.at_least
+            require(
+                estimate.shape == least.shape == release.histogram.shape,
+                "there is not one estimate and one lower limit for each value",
+            )
             require(
                 bool((np.isfinite(estimate) & (estimate >= 0)).all()), "an estimate is below 0 or no number"
+            )
+            require(
+                bool(((least >= 0) & (least <= estimate)).all()),
+                "a lower limit is below 0, above the estimate or no number",
             )
             measured_rest = limit is not None and bool((np.isfinite(limit) & (limit >= 0)).all())
             require(measured_rest or limit is None, "an upper limit is below 0 or no number")
@@ -159,8 +166,7 @@ def estimates_and_intervals_follow_from_the_release(ruled: Ruled) -> None:
         require(
             np.array_equal(releases[0].estimate, releases[1].estimate), "an estimate is not deterministic"
         )
-        intervals = [release.interval for release in releases[1:] if release.interval is not None]
-        if not intervals or releases[0].item_release is not None:
+        if releases[0].inference.at_least is None:
             continue
         given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
         measurement = Request(plan, ruled.rule.measures, given).measurement
@@ -170,9 +176,13 @@ def estimates_and_intervals_follow_from_the_release(ruled: Ruled) -> None:
             sums[sums > min(sums.max(), releases[0].bar or -1)] if plan.items is None else sums[: plan.items]
         )
         held = [
-            np.mean((one.low <= sums) & (sums <= one.high)) for one in intervals if len(one.low) == len(sums)
+            np.mean(release.at_least <= sums)
+            for release in releases[1:]
+            if len(release.at_least) == len(sums)
         ]
-        require(held and np.mean(held) > HELD, f"intervals hold {np.mean(held):.0%} of the clipped counts")
+        require(
+            held and np.mean(held) > HELD, f"limits are not above {np.mean(held):.0%} of the clipped counts"
+        )
 
 
 @RELEASE_RULE.check

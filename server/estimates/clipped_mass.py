@@ -32,7 +32,7 @@ from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.rest_terms import part_bound, rest_room
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.server.estimates.intervals import LEVEL
+from fedhist.server.estimates.limits import LEVEL, above
 from fedhist.server.estimates.noise_law import NoiseLaw
 
 # Of the chance to fail, the share of the value's noise: it is far smaller than that of the rest.
@@ -65,11 +65,6 @@ def upper_limits(
     # A true count is at least the clipped one, whatever the noise of the rest says.
     limits = np.maximum(np.maximum(limits, clipped), 0.0)
     return np.ldexp(limits, -threshold.bits)
-
-
-def above(law: NoiseLaw, chance: float) -> int:
-    """What the noise exceeds in neither direction but with this chance."""
-    return law.radius(1 - 2 * chance)
 
 
 def rescaling(estimates: Floats, taken: float, *, deviation: float) -> float:

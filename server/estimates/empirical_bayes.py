@@ -13,6 +13,9 @@ Each value is then replaced by a quantile of what its count may have been (empir
    m^2/(m^2 + 25) only. So a single item, or a few far from each other, keep their values. Negative values become 0.
 
 The estimate rises with the value, so it keeps the order of items. It is deterministic.
+
+`at_least` uses the same distribution: see `limits` for what it promises. It rises with the value, too, and is never
+above the estimate, because both value - q and the 0.05 quantile are below both parts that an estimate is made of.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.server.estimates.limits import LEVEL, above
 from fedhist.server.estimates.noise_law import NoiseLaw
 
 # In standard deviations of the noise: values beyond are not changed, and from half of it on less and less.
@@ -34,11 +38,12 @@ _QUANTILES = 0.6, 0.7
 _HALVINGS = 12
 
 
-def estimate(values: Integers, law: NoiseLaw) -> Floats:
-    """The estimates of the clipped counts, in steps like the values and not negative."""
+def estimates_and_limits(values: Integers, law: NoiseLaw) -> tuple[Floats, Floats]:
+    """The estimates of the clipped counts and a lower limit for each, in steps like the values and not negative."""
     plain = np.maximum(values, 0).astype(np.float64)
+    limits = np.maximum(values - above(law, 1 - LEVEL), 0).astype(np.float64)
     if law.deviation < 1:
-        return plain
+        return plain, limits
     width = max(1, round(law.deviation / _BINS))
     ends = round(_REACH * law.deviation / width)
     places = np.arange(-ends, ends + 1)
@@ -46,9 +51,10 @@ def estimate(values: Integers, law: NoiseLaw) -> Floats:
     # Bin b holds the whole numbers from b width - width//2 on, `width` of them; values further down count as lowest.
     bins = np.clip((values[near] + width // 2) // width, -ends, ends)
     held = np.bincount(bins + ends, minlength=len(places)).astype(np.float64)
-    curve = _curve(held, places, _kernel(law, width, ends), places * width / law.deviation)
+    curve, least = _curves(held, places, _kernel(law, width, ends), places * width / law.deviation)
     moved = np.interp(values, places * width, curve * width)
-    return np.where(near, moved, plain)
+    lowered = np.interp(values, places * width, least * width, right=np.inf)
+    return np.where(near, moved, plain), np.minimum(limits, lowered)
 
 
 def _kernel(law: NoiseLaw, width: int, ends: int) -> Floats:
@@ -62,12 +68,12 @@ def _kernel(law: NoiseLaw, width: int, ends: int) -> Floats:
     return kernel
 
 
-def _curve(held: Floats, places: Integers, kernel: Floats, deviations: Floats) -> Floats:
-    """The estimate at the middle of each bin, in bins."""
+def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) -> tuple[Floats, Floats]:
+    """The estimate, and the low quantile of the count, at the middle of each bin, in bins."""
     counted = held.sum()
     plain = np.maximum(places, 0).astype(np.float64)
     if not counted:
-        return plain
+        return plain, plain
     shares = np.full(kernel.shape[1], 1 / kernel.shape[1])
     filled = held > 0
     for _ in range(_STEPS):
@@ -82,14 +88,16 @@ def _curve(held: Floats, places: Integers, kernel: Floats, deviations: Floats) -
         rising: Floats = np.maximum.accumulate(changed)
         return rising
 
+    # It rises but for rounding.
+    least = np.minimum.accumulate(_crossing(up_to, 1 - LEVEL)[::-1])[::-1]
     low, high = _QUANTILES
     target = held @ places
     if held @ moved(low) >= target:
-        return moved(low)
+        return moved(low), least
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if held @ moved(middle) < target else (low, middle)
-    return moved(high)
+    return moved(high), least
 
 
 def _crossing(up_to: Floats, quantile: float) -> Floats:

@@ -27,7 +27,7 @@ from fedhist.protocol.privacy.ledger import (
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.estimates import NoiseLaw, around, estimate, law_of_noise
+from fedhist.server.estimates import NoiseLaw, estimates_and_limits, law_of_noise
 from fedhist.server.estimates.clipped_mass import rescaling, upper_limits
 from fedhist.server.releases.contract import Inference, Release, ReleaseRule, Rest, RuleWords
 from fedhist.server.selection.contract import Selection
@@ -113,7 +113,7 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
     """All that noised sums in steps tell of every item: post-processing."""
     items, bits = plan.closed.items, threshold.bits
     values = noised[:items]
-    estimated = np.ldexp(estimate(values, law), -bits)
+    estimated, least = (np.ldexp(one, -bits) for one in estimates_and_limits(values, law))
     rest, limits, factor = _rest(plan, threshold, noised, law), None, None
     if plan.upper_limits is not None:
         limits = upper_limits(plan, threshold, values, noised[items : 2 * items], law)
@@ -121,7 +121,7 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
         factor = rescaling(estimated, rest.total, deviation=rest.total_error)
     return Inference(
         estimate=estimated if factor is None else factor * estimated,
-        interval=around(values, law, bits=bits),
+        at_least=least,
         rest=rest,
         upper_limit=limits,
         rescaled_by=factor,

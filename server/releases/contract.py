@@ -22,7 +22,6 @@ from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.estimates import Interval
 from fedhist.server.selection.contract import Selection
 
 _ROWS_SHOWN = 10
@@ -67,7 +66,7 @@ class Inference:
     """What released values tell of every item; None for what they do not. `Release` explains each."""
 
     estimate: Floats | None = None
-    interval: Interval | None = None
+    at_least: Floats | None = None
     rest: Rest | None = None
     upper_limit: Floats | None = None
     rescaled_by: float | None = None
@@ -141,9 +140,13 @@ class Release:
         return np.maximum(self.histogram, 0.0) if known is None else known
 
     @property
-    def interval(self) -> Interval | None:
-        """For each clipped count; where items were debiased, for the debiased value without noise."""
-        return self.inference.interval
+    def at_least(self) -> Floats:
+        """A lower limit for each true count, that holds with at least the probability 0.95: `server/estimates/limits`.
+
+        Never above the estimate. 0 where a rule has nothing to say.
+        """
+        known = self.inference.at_least
+        return np.zeros(len(self.histogram)) if known is None else known
 
     @property
     def rest(self) -> Rest | None:
@@ -199,9 +202,8 @@ class Release:
             "value": self.histogram.tolist(),
             "standard_error": [self.standard_error] * items,
             "estimate": self.estimate.tolist(),
+            "at_least": self.at_least.tolist(),
         }
-        if self.interval is not None:
-            found["low"], found["high"] = self.interval.low.tolist(), self.interval.high.tolist()
         if self.upper_limit is not None:
             found["upper_limit"] = self.upper_limit.tolist()
         if self.rest is not None and self.rest.items is not None:
@@ -228,26 +230,18 @@ class Release:
         title = f"Release{warning}: {len(rows)} of {len(self.histogram):,} items"
         if not self.found_nothing:
             title += f", threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
-        headings: tuple[str, ...] = ("item", "estimate", "value")
-        shown: list[tuple[object, ...]] = [
+        most = max(float(self.estimate[rows].max(initial=0.0)), 1e-9)
+        shown = [
             (
                 visible(names[row], _LETTERS_SHOWN),
                 f"{self.estimate[row]:,.1f}",
+                f"{self.at_least[row]:,.1f}",
                 f"{self.histogram[row]:,.1f}",
+                BarLength(self.estimate[row] / most),
             )
             for row in rows
         ]
-        low = high = self.estimate
-        if self.interval is not None:
-            headings += (f"{self.interval.level:.0%} interval",)
-            low, high = self.interval.low, self.interval.high
-            shown = [(*row, f"{low[i]:,.1f} to {high[i]:,.1f}") for i, row in zip(rows, shown, strict=True)]
-        most = max(float(high[rows].max(initial=0.0)), float(self.estimate[rows].max(initial=0.0)), 1e-9)
-        bars = [
-            (*row, BarLength(self.estimate[i] / most, low[i] / most, high[i] / most))
-            for i, row in zip(rows, shown, strict=True)
-        ]
-        return html_table(title, bars, headings=(*headings, ""))
+        return html_table(title, shown, headings=("item", "estimate", "at least", "value", ""))
 
 
 @dataclass(frozen=True)
@@ -266,7 +260,7 @@ class RuleWords:
     detail: str
     noise: str
     adds: str = "noise alone"
-    bias: str = "Clipping makes values too small on average"
+    bias: str = "Clipping takes away, most from large items: values are too small on average"
 
 
 class ReleaseRule(ABC):

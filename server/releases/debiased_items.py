@@ -10,14 +10,14 @@ import numpy as np
 from fedhist.protocol.circle import signed
 from fedhist.protocol.clips.poisson import debias_poisson, debiased_standard_error
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.clipped_items import ClippedItems, ItemSums
 from fedhist.protocol.measurements.given import ItemBounds
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.estimates import Interval, around, law_of_noise
+from fedhist.server.estimates import estimates_and_limits, law_of_noise
 from fedhist.server.releases.central_noise import noise_for, noise_warnings, vector_charge
 from fedhist.server.releases.contract import Inference, ItemRelease, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
@@ -57,20 +57,19 @@ class DebiasedItems(ReleaseRule):
         thresholds = np.ldexp(bounds.astype(np.float64), -plan.grid_bits)
         clipped, errors = np.empty(len(thresholds)), np.empty(len(thresholds))
         debiased, debiased_errors = np.empty(len(thresholds)), np.empty(len(thresholds))
-        low, high = np.empty(len(thresholds)), np.empty(len(thresholds))
+        sums = np.empty(len(thresholds), dtype=np.int64)
         for steps in np.unique(bounds).tolist():
             chosen = np.flatnonzero(bounds == steps)
             noise = noise_for(plan, item_sensitivity(plan, steps))
             drawn = noise.draw(len(chosen), source=source.fork(steps))
             noised = signed(reading.values[chosen] + drawn, reading.width)
             error = math.ldexp(noise.standard_deviation, -plan.grid_bits)
+            sums[chosen] = noised
             clipped[chosen], errors[chosen] = np.ldexp(noised.astype(np.float64), -plan.grid_bits), error
             bound = math.ldexp(steps, -plan.grid_bits)
-            undo = partial(debias_poisson, users=plan.users, threshold=bound, largest_rate=plan.max_threshold)
-            debiased[chosen] = undo(clipped[chosen])
-            # Debiasing keeps the order of values, so it takes the ends of an interval to ends of one.
-            held = around(noised, law_of_noise(noise), bits=plan.grid_bits)
-            low[chosen], high[chosen] = undo(held.low), undo(held.high)
+            debiased[chosen] = debias_poisson(
+                clipped[chosen], users=plan.users, threshold=bound, largest_rate=plan.max_threshold
+            )
             debiased_errors[chosen] = debiased_standard_error(
                 clipped[chosen],
                 users=plan.users,
@@ -89,8 +88,18 @@ class DebiasedItems(ReleaseRule):
             item_release=ItemRelease(
                 clipped=clipped, thresholds=thresholds, clipped_errors=errors, errors=debiased_errors
             ),
-            infer=partial(Inference, interval=Interval(low, high)),
+            infer=partial(_inferred, plan, bounds, sums, debiased),
         )
+
+
+def _inferred(plan: Plan, bounds: Integers, sums: Integers, debiased: Floats) -> Inference:
+    """Limits from the sums before debiasing: these hold whatever the counts are, and debiasing assumes Poisson ones."""
+    limits = np.empty(len(sums))
+    for steps in np.unique(bounds).tolist():
+        chosen = bounds == steps
+        law = law_of_noise(noise_for(plan, item_sensitivity(plan, steps)))
+        limits[chosen] = np.ldexp(estimates_and_limits(sums[chosen], law)[1], -plan.grid_bits)
+    return Inference(at_least=np.minimum(limits, np.maximum(debiased, 0.0)))
 
 
 def item_bounds(plan: Plan, selection: Selection) -> Integers:

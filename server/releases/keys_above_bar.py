@@ -112,7 +112,7 @@ class KeysAboveBar(ReleaseRule):
 
 
 def _inferred(noised: Integers, noise: OpenNoise) -> Inference:
-    return Inference(interval=above_bar(noised, law_above_bar(noise), noise.bar))
+    return Inference(at_least=above_bar(noised, law_above_bar(noise), noise.bar))
 
 
 def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:

@@ -27,7 +27,10 @@ TOTALS = ("total_epsilon", "total_delta")
 BUDGETS = (*TOTALS, "epsilon", "delta", "epsilon_select", "delta_select")
 """What methods must share to be compared. Of a total, the parts belong to the method."""
 
-MEASURED = {"loss": "loss", "estimate": "estimate_loss", "threshold": "threshold", "released": "released"}
+MEASURED = {
+    "loss": "loss", "estimate": "estimate_loss", "threshold": "threshold", "released": "released",
+    "significant": "significant",
+}  # fmt: skip
 """What a trial measures, and the columns of a table that say it."""
 
 BEST, SAME, WORSE = "best", "not different", "worse"
@@ -72,7 +75,8 @@ def cost_of(charges: Sequence[Charge]) -> Row:
 
 _FIRST = (
     "data", "users", "items", "method", "result", "loss_mean", "loss_low", "loss_high", "estimate_loss_mean",
-    "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "epsilon_total", "delta_total",
+    "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "significant_mean",
+    "epsilon_total", "delta_total",
 )  # fmt: skip
 
 

@@ -123,7 +123,7 @@ class CellTrials:
     cells: tuple[Cell, ...]
 
 
-NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0}
+NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0, "significant": 0.0}
 """The values of a trial whose round failed, as one over an open domain may whose table has too little room."""
 
 RoundOnes = dict[object, tuple[Total, float]]
@@ -209,6 +209,7 @@ def _measure(
         "estimate": relative_loss(release, release.estimate, truth, names_of(population)),
         "threshold": release.threshold,
         "released": float(len(release.histogram)),
+        "significant": float((release.at_least > 0).sum()),
         "seconds": spent,
         "delta": ledger.basic().delta,
     }

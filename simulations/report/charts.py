@@ -162,15 +162,12 @@ def number(value: float) -> str:
 def _released(run: RunData) -> BarChart | None:
     if len(run.values) == 0:
         return None
-    true = dict((run.simulation or {}).get("true", []))
+    true = run.true
     rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
-    name, counts = run.counts
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
-            value=float(counts[row]),
-            low=float(run.lows[row]),
-            high=float(run.highs[row]),
+            value=float(run.estimates[row]),
             mark=None if row not in true else float(true[row]),
         )
         for row in rows
@@ -180,13 +177,12 @@ def _released(run: RunData) -> BarChart | None:
     what = several if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
-        title=f"{name.capitalize()}s of {what}" if len(rows) > 1 else f"{name.capitalize()} of {what}",
+        title=f"Estimates of {what}" if len(rows) > 1 else f"Estimate of {what}",
         x_label="count",
         y_label="item",
         truth=bool(true),
         bars=bars,
-        value_name=name,
-        interval_name="95 % interval of the noise",
+        value_name="estimate",
         mark_name="true count" if true else "",
     )
 

@@ -25,8 +25,8 @@ from fedhist.simulations.report.pieces import Card, cards, figure, section, tabl
 
 _NUMBERS = (
     *AXES, "users", "trials", "group", "gap_mean", "upper_limits", "loss_mean", "loss_low", "loss_high",
-    "estimate_loss_mean", "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "epsilon_total",
-    "epsilon_tight",
+    "estimate_loss_mean", "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean",
+    "significant_mean", "epsilon_total", "epsilon_tight",
 )  # fmt: skip
 _ROWS_SHOWN = 200
 _NAMED = 3
@@ -170,13 +170,22 @@ def _measured(rows: Sequence[Row]) -> str:
     headings = ["data", "method", "result", *(AXES[name] for name in varied)]
     # A total is one by tight composition.
     cost = "epsilon_total" if all(row.get("total_epsilon") is None for row in rows) else "epsilon_tight"
-    headings += ["loss", "95 % interval", "estimate loss", "threshold C", "items released", "total epsilon"]
+    headings += [
+        "loss",
+        "95 % interval",
+        "estimate loss",
+        "threshold C",
+        "released",
+        "above 0",
+        "total epsilon",
+    ]
     ordered = sorted(rows, key=lambda row: (row.get("group") or 0, _rank(row), str(row["data"])))
     shown = [
         [
             row["data"], row["method"], row.get("result") or "", *(_text(row, name) for name in varied),
             _text(row, "loss_mean"), _interval(row, "loss"), _text(row, "estimate_loss_mean"),
-            _text(row, "threshold_mean"), _text(row, "released_mean"), _text(row, cost),
+            _text(row, "threshold_mean"), _text(row, "released_mean"), _text(row, "significant_mean"),
+            _text(row, cost),
         ]
         for row in ordered[:_ROWS_SHOWN]
     ]  # fmt: skip
@@ -187,7 +196,8 @@ def _measured(rows: Sequence[Row]) -> str:
     )
     lead = (
         "Loss is the l1 error of the released values over the true total, estimate loss that of the estimates. The "
-        "threshold, the number of items and the losses are means over trials. A row without epsilon is not private."
+        "threshold, the number of items, that of items significantly above 0 (95 %) and the losses are means over "
+        "trials. A row without epsilon is not private."
     )
     content = f'<div class="panel long">{table(headings, shown, numeric=3)}{more}</div>'
     return section("measured", "What was measured", content, lead=lead)

@@ -13,7 +13,7 @@ from fedhist.display.plurals import counted
 from fedhist.display.visible_text import visible
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
-from fedhist.server.words import lost_words, method, release_words, round_words
+from fedhist.server.words import lost_words, method, release_words, round_words, significant
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.pieces import BADGE, Card, cards, head
 from fedhist.simulations.report.run_data import RunData
@@ -22,7 +22,6 @@ _NAME_LETTERS = 60
 _NOT_PRIVATE = "not private: "
 # A factor of e^epsilon beyond this one is no limit that means anything to a reader.
 _LARGEST_EPSILON = 12.0
-_INTERVAL = "95\u00a0% interval"
 _LOSS_WORDS = (
     "The absolute errors of all values add up to this share of all counts: 0\u00a0% is exact, and a histogram of zeros "
     "loses 100\u00a0%."
@@ -32,7 +31,7 @@ _LOSS_WORDS = (
 def first_screen(run: RunData) -> str:
     """The name of the run, one sentence that can be forwarded, and three answers."""
     answers = (
-        Card("What was released", _released_value(run), _released_words(run)),
+        Card("What was released", _released_value(run), _released_words(run), _true_words(run)),
         Card("How far to trust it", _trust_value(run), _trust_words(run), _loss_words(run)),
         Card("What it cost in privacy", _cost_value(run), _cost_words(run)),
     )
@@ -50,10 +49,10 @@ def headline(run: RunData) -> str:
         said = f"no item of {users} was above the bar, and only the threshold was released, {cost}."
     else:
         items = counted(len(run.values), "item")
-        noise = f"noise of {_reach(run)} (95\u00a0%)"
-        if run.is_above_bar:
-            noise = f"noise with a standard error of {_about(run.document['standard_error'])}"
-        said = f"{items} counted over {users}, with {noise}, {cost}."
+        clip = "clipping, which takes away most from large items, and " if bias_words(run) else ""
+        said = (
+            f"{items} counted over {users}, with {clip}noise with a standard error of {_error(run)}, {cost}."
+        )
     kinds = ["simulation"] if run.document.get("simulation_only") else []
     kinds += [f"first of {run.trials} trials"] if run.trials > 1 else []
     return _sentence(": ".join(filter(None, [", ".join(kinds), said])))
@@ -115,18 +114,10 @@ def _guarantee(cost: dict[str, Any]) -> str:
     return f"epsilon {number(cost['epsilon'])}{delta}"
 
 
-def _reach(run: RunData) -> str:
-    """How far 95 % of the noise goes; of items with noise of their own, from the least to the most.
-
-    From a value to the upper end of its interval, because the lower end stops at zero. Not for values above a bar,
-    whose intervals allow for it: theirs is the standard error.
-    """
-    if run.is_above_bar:
-        return f"±\u00a0{_about(run.document['standard_error'])}"
-    reaches = run.highs - run.values
-    if run.has_own_noise:
-        return f"±\u00a0{_about(float(reaches.min()))} to ±\u00a0{_about(float(reaches.max()))}"
-    return f"±\u00a0{_about(float(reaches[run.values.argmax()]))}"
+def _error(run: RunData) -> str:
+    """The standard error of the noise on a count; of items with noise of their own, the least and the most."""
+    least, most = _about(float(run.errors.min())), _about(float(run.errors.max()))
+    return least if least == most else f"{least} to {most}"
 
 
 def _released_value(run: RunData) -> str:
@@ -148,34 +139,39 @@ def _released_words(run: RunData) -> list[str]:
         told = "read off the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
         every = "for each item" if len(run.values) > 1 else "for the one item"
         said = f"A noisy count {every} of a list that was {told}."
-    kind, counts = run.counts
-    largest = int(counts.argmax())
-    count = number(float(counts[largest]))
-    interval = f"{number(float(run.lows[largest]))} to {number(float(run.highs[largest]))}"
+    largest = int(run.estimates.argmax())
+    estimate, least = (number(float(counts[largest])) for counts in (run.estimates, run.at_least))
     name = visible(run.labels[largest], _NAME_LETTERS)
-    most = f"The largest {kind}" if len(run.values) > 1 else f"The {kind}"
+    most = "The largest estimate" if len(run.values) > 1 else "The estimate"
     return [
         said,
-        f"{most} is {count} ({_INTERVAL} {interval}), for “{name}”.",
+        f"{most} is {estimate}, and the count at least {least} (95\u00a0%), for “{name}”.",
         f"Method: {method(plan, run.document.get('mechanism'))}. {bound_words(run)}",
     ]
 
 
+def _true_words(run: RunData) -> list[str]:
+    """The true count of the item whose estimate is named."""
+    largest = int(run.estimates.argmax()) if len(run.estimates) else -1
+    if largest not in run.true:
+        return []
+    return [f"The true count of “{visible(run.labels[largest], _NAME_LETTERS)}” is {run.true[largest]:,}."]
+
+
 def _trust_value(run: RunData) -> str:
-    return "no counts" if len(run.values) == 0 else _reach(run)
+    if len(run.values) == 0:
+        return "no counts"
+    return f"{int((run.at_least > 0).sum()):,} of {len(run.values):,}"
 
 
 def _trust_words(run: RunData) -> list[str]:
     if len(run.values) == 0:
         return []
-    within = "a number of this range: every item has noise of its own" if run.has_own_noise else "this"
-    said = [f"95\u00a0% of the noise on a count stays within {within}."]
-    if run.is_above_bar:
-        said = ["The standard error of the noise on a count. Intervals also allow for the bar."]
-    elif len(run.values) > 1:
-        clear = int((run.lows > 0).sum())
-        stand = "stands" if clear == 1 else "stand"
-        said.append(f"{clear:,} of {len(run.values):,} items {stand} clear of it: {_INTERVAL} above 0.")
+    own = ", by item" if run.has_own_noise else ""
+    said = [
+        f"{significant(run.at_least)}.",
+        f"The standard error of the noise on a count is {_error(run)}{own}.",
+    ]
     return [*said, *filter(None, [bias_words(run), _lie_words(run)])]
 
 
@@ -185,7 +181,7 @@ def _lie_words(run: RunData) -> str:
     nodes = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
     if not nodes:
         return ""
-    return f"{nodes:,} of {counted(faults['nodes'], 'node')} made answers up. No interval allows for that."
+    return f"{nodes:,} of {counted(faults['nodes'], 'node')} made answers up. No lower limit allows for that."
 
 
 def _loss_words(run: RunData) -> list[str]:

@@ -1,4 +1,4 @@
-"""The page of a campaign: its items over time with their intervals, its thresholds, and what is spent and left.
+"""The page of a campaign: its items over time with their lower limits, its thresholds, and what is spent and left.
 
 Everything on it is public: releases, plans and charges.
 """
@@ -33,11 +33,9 @@ REPORT_FILE, HISTOGRAM_FILE = "report.html", "histogram.csv"
 _WIDTH, _HEIGHT = 480, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 24
 _MOST_NAMES = 6
-# An interval is drawn up to this multiple of the largest value.
-_WIDEST = 1.6
 
-Point = tuple[float, float, float]
-"""A value, and the ends of its interval."""
+Point = tuple[float, float]
+"""A value, and the lower limit of what it stands for; twice the value if there is none."""
 
 
 def campaign_page(
@@ -79,7 +77,7 @@ def dearest_window(budget: BudgetFile) -> tuple[Window | None, Spending]:
 def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
     """All releases as columns: a row for each item and window."""
     columns: dict[str, list[Any]] = {
-        name: [] for name in ("window", "item", "value", "standard_error", "estimate", "low", "high")
+        name: [] for name in ("window", "item", "value", "standard_error", "estimate", "at_least")
     }
     for state in states:
         if state.document is None:
@@ -88,8 +86,8 @@ def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
         columns["window"] += [state.window.text] * len(run.labels)
         columns["item"] += run.labels
         for column, values in zip(
-            ("value", "standard_error", "estimate", "low", "high"),
-            (run.values, run.errors, run.estimates, run.lows, run.highs),
+            ("value", "standard_error", "estimate", "at_least"),
+            (run.values, run.errors, run.estimates, run.at_least),
             strict=True,
         ):
             columns[column] += values.tolist()
@@ -147,10 +145,9 @@ def _items(definition: Definition, releases: Mapping[Window, RunData]) -> str:
     seen: dict[str, dict[int, Point]] = {}
     for window, run in releases.items():
         for row, label in enumerate(run.labels):
-            point = float(run.estimates[row]), float(run.lows[row]), float(run.highs[row])
-            seen.setdefault(label, {})[places[window]] = point
+            seen.setdefault(label, {})[places[window]] = float(run.estimates[row]), float(run.at_least[row])
     # The largest in all releases together: an item that one of them lacks has nothing there.
-    order = sorted(seen, key=lambda label: -sum(value for value, _, _ in seen[label].values()))
+    order = sorted(seen, key=lambda label: -sum(value for value, _ in seen[label].values()))
     shown = order[:ITEMS_SHOWN]
     last = max(places[window] for window in releases)
     windows = definition.windows[: last + 1]
@@ -163,7 +160,8 @@ def _items(definition: Definition, releases: Mapping[Window, RunData]) -> str:
         "items",
         "Items over time",
         f'<div class="grid">{panels}</div>',
-        lead=f"{what}, with 95 % intervals of the noise. They do not tell what clipping takes away.",
+        lead=f"{what}. The short line below an estimate is at_least, a lower limit of the count (95 %). Clipping takes "
+        "away, most from large items.",
     )
 
 
@@ -173,12 +171,12 @@ def _spending(
     """What was spent after each window that has cost something, and the thresholds."""
     spent = list(accumulate((state.counted for state in states), lambda a, b: Spending.total((a, b))))
     claimed = {
-        place: (value := definition.total.claimed(sum_), value, value)
+        place: (value := definition.total.claimed(sum_), value)
         for place, (state, sum_) in enumerate(zip(states, spent, strict=True))
         if state.counted.epsilon
     }
     thresholds = {
-        place: (run.threshold, run.threshold, run.threshold)
+        place: (run.threshold, run.threshold)
         for place, window in enumerate(definition.windows)
         if (run := releases.get(window)) is not None and not run.found_nothing
     }
@@ -262,12 +260,12 @@ def _panel(
         f'aria-label="{text(title)}. Arrow keys read the values."'
     )
     drawn = svg(over_windows(windows, points, what=what, limit=limit), about)
-    whole = any(low < value < high for value, low, high in points.values())
+    limited = any(least < value for value, least in points.values())
     rows = [
-        [windows[place].text, number(value), *([number(low), number(high)] if whole else [])]
-        for place, (value, low, high) in sorted(points.items())
+        [windows[place].text, number(value), *([number(least)] if limited else [])]
+        for place, (value, least) in sorted(points.items())
     ]
-    heads = ["window", what, *(["low", "high"] if whole else [])]
+    heads = ["window", what, *(["at least"] if limited else [])]
     return (
         f'<figure class="panel" id="chart-{identity}"><figcaption><bdi>{text(title)}</bdi></figcaption>{drawn}'
         f"<details><summary>Values</summary>{table(heads, rows)}</details></figure>"
@@ -277,7 +275,7 @@ def _panel(
 def over_windows(
     windows: Sequence[Window], points: Mapping[int, Point], *, what: str, limit: float | None = None
 ) -> Drawing:
-    """Values by window, joined where windows follow each other, with their intervals and a limit."""
+    """Values by window, joined where windows follow each other, with their lower limits and a total."""
     return Drawing(_WIDTH, _HEIGHT, tuple(_marks(windows, points, what, limit)))
 
 
@@ -285,9 +283,8 @@ def _marks(
     windows: Sequence[Window], points: Mapping[int, Point], what: str, limit: float | None
 ) -> Iterator[Mark]:
     step = (_WIDTH - _LEFT - _RIGHT) / len(windows)
-    largest = max(*(value for value, _, _ in points.values()), limit or 0.0, 0.0)
-    top = max(min(max(high for _, _, high in points.values()), _WIDEST * largest), largest)
-    up = linear(0.0, top * 1.06, _HEIGHT - _BOTTOM, _TOP)
+    largest = max(*(value for value, _ in points.values()), limit or 0.0, 0.0)
+    up = linear(0.0, largest * 1.06, _HEIGHT - _BOTTOM, _TOP)
 
     def across(place: int) -> float:
         return _LEFT + step * (place + 0.5)
@@ -312,17 +309,14 @@ def _marks(
     )
     if joined:
         yield Stroke("line s0", joined)
-    for place, (value, low, high) in sorted(points.items()):
-        x = across(place)
-        if high > low:
-            ends = up.place(low), up.place(high)
-            caps = tuple(((x - 3, y), (x + 3, y)) for y in ends)
-            yield Stroke("interval s0", (((x, ends[0]), (x, ends[1])), *caps))
+    for place, (value, least) in sorted(points.items()):
+        x, tip = across(place), f"{what} {number(value)}"
+        if least < value:
+            y = up.place(least)
+            tip += f", at least {number(least)}"
+            yield Stroke("interval s0", (((x - 5, y), (x + 5, y)),))
         yield Dot("dot s0", x, up.place(value), 3.0)
-    for place, (value, low, high) in sorted(points.items()):
-        interval = f" ({number(low)} to {number(high)})" if high > low else ""
-        tip = (windows[place].text, f"{what} {number(value)}{interval}")
-        yield Box("hit", across(place) - step / 2, _TOP, step, up.start - _TOP, tip)
+        yield Box("hit", x - step / 2, _TOP, step, up.start - _TOP, (windows[place].text, tip))
 
 
 def short_names(windows: Sequence[Window]) -> list[str]:

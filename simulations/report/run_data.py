@@ -20,10 +20,8 @@ from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
-NOISE_BARS = 1.96
-"""Standard errors in a 95 % interval of the noise, where a folder holds no interval."""
-_NUMBERS = ("values", "errors", "estimates", "lows", "highs", "limits")
-_COLUMNS = ("value", "standard_error", "estimate", "low", "high", "upper_limit")
+_NUMBERS = ("values", "errors", "estimates", "at_least", "limits")
+_COLUMNS = ("value", "standard_error", "estimate", "at_least", "upper_limit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class RunData:
         document: the content of `result.json`.
         labels: names of the released items.
         values, errors: the released values and the standard errors of their noise.
-        estimates, lows, highs: the estimates, and the ends of the intervals.
+        estimates, at_least: the estimates, and the lower limits of the true counts.
         limits: the upper limits; not a number where none were measured.
         simulation: the content of `simulation.json`, if there is one.
         trace: what happened, of a run with --trace.
@@ -49,8 +47,7 @@ class RunData:
     values: Floats = field(repr=False)
     errors: Floats = field(repr=False)
     estimates: Floats = field(repr=False)
-    lows: Floats = field(repr=False)
-    highs: Floats = field(repr=False)
+    at_least: Floats = field(repr=False)
     limits: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
@@ -74,7 +71,7 @@ class RunData:
 
     @property
     def is_above_bar(self) -> bool:
-        """Whether values are there because they passed a bar, so that their intervals allow for that."""
+        """Whether values are there because they passed a bar."""
         return self.plan.is_open and not self.plan.discovers
 
     @property
@@ -83,10 +80,9 @@ class RunData:
         return len(self.errors) > 0 and bool(self.errors.min() < self.errors.max())
 
     @property
-    def counts(self) -> tuple[str, Floats]:
-        """The counts that the intervals are for, and what they are called: rescaled estimates are others."""
-        rescaled = self.document.get("rescaled_by", 1.0) != 1
-        return ("value", self.values) if rescaled else ("estimate", self.estimates)
+    def true(self) -> dict[int, int]:
+        """The true counts of the rows with the largest values; only a simulation knows them."""
+        return dict((self.simulation or {}).get("true", []))
 
     @property
     def has_limits(self) -> bool:
@@ -178,8 +174,6 @@ def run_of(result: Result, name: str) -> RunData:
         for kind, column in zip(_NUMBERS, _COLUMNS, strict=True)
         if column in columns
     }
-    rows.setdefault("lows", rows["values"] - NOISE_BARS * rows["errors"])
-    rows.setdefault("highs", rows["values"] + NOISE_BARS * rows["errors"])
     rows.setdefault("limits", np.full(len(rows["values"]), math.nan))
     return RunData(
         name=name,
@@ -193,18 +187,14 @@ def run_of(result: Result, name: str) -> RunData:
 
 
 def _read_histogram(path: Path) -> tuple[list[str], dict[str, Floats]]:
-    """Names, and numbers by what `RunData` calls them. A folder without estimates is of an older version."""
+    """Names, and numbers by what `RunData` calls them."""
     labels, rows = [], []
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogatepass") as file:
             for row in csv.DictReader(file):
-                value, error = float(row["value"]), float(row["standard_error"])
-                found = (row.get("estimate", value), row.get("low"), row.get("high"))
-                bars = (value - NOISE_BARS * error, value + NOISE_BARS * error)
-                ends = (bar if end is None else end for end, bar in zip(found[1:], bars, strict=True))
                 labels.append(row["item"])
-                limit = row.get("upper_limit", math.nan)
-                rows.append((value, error, float(found[0]), *map(float, ends), float(limit)))
+                known = [float(row[column]) for column in _COLUMNS[:-1]]
+                rows.append([*known, float(row.get(_COLUMNS[-1], math.nan))])
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
         raise damaged(path) from None
     columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(_NUMBERS))

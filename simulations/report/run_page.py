@@ -95,9 +95,10 @@ def _released(run: RunData, charts: Charts) -> str:
         [
             run.labels[row],
             number(float(run.estimates[row])),
-            f"{number(float(run.lows[row]))} to {number(float(run.highs[row]))}",
+            number(float(run.at_least[row])),
             number(float(run.values[row])),
             *([number(float(run.limits[row]))] if run.has_limits else []),
+            *([number(run.true[row]) if row in run.true else ""] if run.true else []),
         ]
         for row in rows
     ]
@@ -105,7 +106,8 @@ def _released(run: RunData, charts: Charts) -> str:
     heading = (
         f"The {len(rows)} largest of {len(run.values):,} items" if len(run.values) > len(rows) else several
     )
-    heads = ["item", "estimate", "95 % interval", "value", *(["upper limit"] if run.has_limits else [])]
+    heads = ["item", "estimate", "at least", "value", *(["upper limit"] if run.has_limits else [])]
+    heads += ["true count (not private)"] if run.true else []
     listing = table(heads, listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")
@@ -117,8 +119,7 @@ def _released(run: RunData, charts: Charts) -> str:
             + "</details>"
         )
     use = run.document.get("which_to_use", "use value")
-    about = "" if "interval" in use else "Intervals are for the noise."
-    lead = " ".join(filter(None, [f"{use[:1].upper()}{use[1:]}.", about, bias_words(run)]))
+    lead = " ".join(filter(None, [f"{use[:1].upper()}{use[1:]}.", bias_words(run)]))
     return section("released", "The counts", *content, lead=lead)
 
 

@@ -133,9 +133,10 @@ def compare(
 
     Returns:
         A data frame of the kind that came in, else of polars, with a row for each combination: the mean of the loss
-        and its 95 % interval (`loss_mean`, `loss_low`, `loss_high`), the same for `estimate_loss`, `threshold` and
-        `released`, the cost, and `result`: best, not different or worse among the private methods with the same users
-        and budget. `gap_mean` is how far a method is behind the best, trial by trial.
+        and its 95 % interval (`loss_mean`, `loss_low`, `loss_high`), the same for `estimate_loss`, `threshold`,
+        `released` and `significant` (the number of items significantly above 0), the cost, and `result`: best, not
+        different or worse among the private methods with the same users and budget. `gap_mean` is how far a method is
+        behind the best, trial by trial.
     """
     with python_words():
         named = _named(data)

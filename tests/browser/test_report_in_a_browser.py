@@ -146,14 +146,13 @@ class TestValues:
             for line in curve:
                 assert f"{line['name']} {short(line['ys'][place])}" in shown
 
-    def test_hover_on_a_bar_shows_the_item_its_noise_and_the_truth(self, tab: Any, run: Path) -> None:
+    def test_hover_on_a_bar_shows_the_item_and_the_truth(self, tab: Any, run: Path) -> None:
         tab.open(run / "report.html")
         bar = data_of(tab)["charts"]["released"]["bars"][4]
         tab.hover(tab.all("svg[data-chart=released] .hit")[4])
         assert (tab.tip() or "").split("\n") == [
             bar["label"],
             f"estimate {short(bar['value'])}",
-            f"95 % interval of the noise: ± {short(bar['high'] - bar['value'])}",
             f"true count {short(bar['mark'])}",
         ]
 

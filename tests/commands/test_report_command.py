@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedhist.display.visible_text import visible
+from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.escaping import script_json, text
 from fedhist.simulations.report.run_data import read_run
 from tests.builders import Fedhist, page_in, write_records
@@ -110,9 +111,10 @@ class TestWhatIsOnIt:
         assert set(charts) == names
         run = read_run(folder)
         by_label = {bar["label"]: bar for bar in charts["released"]["bars"]}
-        for label, value, low, high in zip(run.labels, run.estimates, run.lows, run.highs, strict=True):
+        for label, value, least in zip(run.labels, run.estimates, run.at_least, strict=True):
             bar = by_label[str(label)]
-            assert (bar["value"], bar["low"], bar["high"]) == (value, low, high)
+            assert bar["value"] == value and bar["low"] is None is bar["high"]
+            assert number(float(least)) in page.text
             assert any(tip.startswith(f"{label}\n") and "true count" in tip for tip in page.tips())
         assert sum("expected loss" in tip for tip in page.tips()) == len(charts["curve"]["lines"][0]["xs"])
         chosen = next(point for point in charts["curve"]["points"] if point["name"] == "chosen")
@@ -216,8 +218,8 @@ class TestBadInput:
             ("result.json", "{}"),
             ("result.json", '{"plan": {"users": 3}}'),
             ("histogram.csv", "item,value\n1,2\n"),
-            ("histogram.csv", "item,value,standard_error\n1,x,2\n"),
-            ("histogram.csv", "item,value,standard_error\n1,inf,2\n"),
+            ("histogram.csv", "item,value,standard_error,estimate,at_least\n1,x,2,1,0\n"),
+            ("histogram.csv", "item,value,standard_error,estimate,at_least\n1,inf,2,1,0\n"),
             ("simulation.json", "{}"),
             ("simulation.json", '{"simulation": 2}'),
         ],

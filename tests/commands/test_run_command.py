@@ -275,7 +275,7 @@ class TestResultFolder:
         assert plan == document["plan"]
         assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
         assert (folder / "histogram.csv").read_text().splitlines()[0] == (
-            "item,value,standard_error,estimate,low,high"
+            "item,value,standard_error,estimate,at_least"
         )
         rows = rows_of(folder / "histogram.csv")
         assert [row["item"] for row in rows] == [str(item) for item in range(20)]

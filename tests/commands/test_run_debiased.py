@@ -28,7 +28,7 @@ def test_both_values_of_every_item_are_written(fedhist: Fedhist, tmp_path: Path)
     document = fedhist(*FIXED, 3, "--data", data, "--out", "r").document()
     rows = rows_of(tmp_path / "r/histogram.csv")
     assert set(rows[0]) == {
-        "item", "value", "standard_error", "estimate", "low", "high",
+        "item", "value", "standard_error", "estimate", "at_least",
         "clipped_value", "clipped_standard_error", "threshold",
     }  # fmt: skip
     values, clipped = (np.array([float(row[name]) for row in rows]) for name in ("value", "clipped_value"))

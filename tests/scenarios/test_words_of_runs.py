@@ -215,26 +215,23 @@ def test_the_sentence_to_forward_has_the_numbers_of_the_release(run: Run) -> Non
 
 
 @kinds
-def test_the_noise_that_is_named_is_the_noise_that_was_drawn(run: Run) -> None:
-    release = run.result.release
+def test_the_noise_is_named_as_noise_and_clipping_beside_it(run: Run) -> None:
+    """Nothing reads as an interval of the count: it is the standard error of the noise, and clipping takes away."""
+    release, said = run.result.release, headline(run.data)
+    assert "±" not in run.page and "interval" not in run.page
     if len(release.histogram) == 0:
         return
-    reaches = [float(one.replace(",", "")) for one in re.findall(r"±\s([\d.,e+-]*\d)", headline(run.data))]
-    if release.bar is not None:
-        named = re.search(r"noise with a standard error of ([\d.,]*\d)", headline(run.data))
-        assert named and float(named[1].replace(",", "")) == pytest.approx(release.standard_error, rel=0.006)
-        assert reaches == []
-        return
-    largest = int(release.histogram.argmax())
-    above = release.interval.high - release.histogram
+    named = re.search(r"noise with a standard error of ([\d.,]*\d)(?: to ([\d.,]*\d))?,", said)
     errors = None if release.item_release is None else release.item_release.errors
-    alike = errors is None or errors.min() == errors.max()
-    due = [above[largest]] if alike else [above.min(), above.max()]
-    assert reaches == pytest.approx(due, rel=0.006)
-    assert ("every item has noise of its own" in run.page) == (not alike)
-    if alike and release.item_release is None:
-        # 95 % of a normal or a Laplace noise, and of sums of shares between the two.
-        assert 1.7 < due[0] / release.standard_error < 2.3
+    due = [release.standard_error] if errors is None else sorted({errors.min(), errors.max()})
+    assert named
+    assert [float(one.replace(",", "")) for one in named.groups() if one] == pytest.approx(due, rel=0.006)
+    assert ("clipping, which takes away most from large items" in said) == (not run.plan.per_item)
+    clear = int((release.at_least > 0).sum())
+    assert f"{clear} of {len(release.histogram)} item" in run.page
+    assert (
+        f"significantly above 0 (95 %). The standard error of the noise on a count is {named[1]}" in run.page
+    )
 
 
 @kinds
@@ -345,14 +342,17 @@ def test_chances_are_those_of_the_draw(run: Run) -> None:
 
 
 @kinds
-def test_every_released_value_has_its_interval_and_one_is_no_plural(run: Run) -> None:
+def test_every_released_value_has_its_limit_and_true_count_and_one_is_no_plural(run: Run) -> None:
     charts = run_charts(run.data)
     shown = charts.get("released")
     assert (shown is None) == (len(run.data.values) == 0)
     if isinstance(shown, BarChart):
-        assert all(bar.low is not None and bar.high is not None for bar in shown.bars)
-        if run.result.release.bar is None:
-            assert all(bar.low <= max(bar.value, 0) <= bar.high for bar in shown.bars)
+        assert all(bar.low is None is bar.high and bar.mark is not None for bar in shown.bars)
+        largest = int(run.data.estimates.argmax())
+        estimate, least = run.data.estimates[largest], run.data.at_least[largest]
+        assert f"is {number(estimate)}, and the count at least {number(least)} (95 %)" in run.page
+        assert f"” is {run.data.true[largest]:,}. not private" in run.page
+        assert "item estimate at least value" in run.page and "true count (not private)" in run.page
     told = words_of(run.data, without="svg|table")
     found = ONE_OF_SEVERAL.search(told)
     assert found is None, told[found.start() - 60 : found.end() + 40]

@@ -9,7 +9,7 @@ import pytest
 
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
-from fedhist.server.estimates import estimate, law_of_noise
+from fedhist.server.estimates import NoiseLaw, estimates_and_limits, law_of_noise
 
 DEVIATION = 200.0
 NOISES = {
@@ -17,6 +17,10 @@ NOISES = {
     "laplace": Noise("discrete-laplace", laplace_scale(Fraction(DEVIATION / 2**0.5))),
 }
 both = pytest.mark.parametrize("noise", NOISES.values(), ids=list(NOISES))
+
+
+def estimate(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
+    return estimates_and_limits(values, law)[0]
 
 
 def draws(noise: Noise, shape: tuple[int, ...], seed: int) -> np.ndarray:

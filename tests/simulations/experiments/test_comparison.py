@@ -26,7 +26,14 @@ def rows(**losses: list[float]) -> list[Row]:
     trials = len(next(iter(losses.values())))
     experiment = Experiment(seed=0, groups=(Group(found.cells, trials),))
     done = {
-        (cell.key, trial): {"loss": loss, "estimate": loss, "threshold": 3.0, "released": 5.0, "seconds": 0.1}
+        (cell.key, trial): {
+            "loss": loss,
+            "estimate": loss,
+            "threshold": 3.0,
+            "released": 5.0,
+            "significant": 2.0,
+            "seconds": 0.1,
+        }
         for cell, of in zip(found.cells, losses.values(), strict=True)
         for trial, loss in enumerate(of)
     }

@@ -14,7 +14,7 @@ from fedhist.server.campaign.calendar import windows_in
 from fedhist.server.campaign.running import run_due
 from fedhist.server.campaign.state import states_of
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.report.marks import Dot, Stroke
+from fedhist.simulations.report.marks import Box, Dot, Stroke
 from fedhist.simulations.report.over_time import campaign_page, over_windows, released_rows, short_names
 from tests.campaigns import campaign_in, runner_of
 
@@ -45,14 +45,18 @@ def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_lines_join_windows_that_follow_each_other() -> None:
     windows = windows_in("2020-W40x4")
-    drawn = over_windows(windows, {0: (5, 4, 6), 1: (6, 5, 7), 3: (2, 1, 3)}, what="estimate")
+    drawn = over_windows(windows, {0: (5, 4), 1: (6, 5), 3: (2, 2)}, what="estimate")
     (line,) = [mark for mark in drawn.marks if isinstance(mark, Stroke) and mark.look == "line s0"]
     assert len(line.lines) == 1
     assert sum(isinstance(mark, Dot) for mark in drawn.marks) == 3
+    limits = [mark for mark in drawn.marks if isinstance(mark, Stroke) and mark.look == "interval s0"]
+    assert len(limits) == 2 and all(a[1] == b[1] for mark in limits for a, b in mark.lines)
+    tips = [mark.tip for mark in drawn.marks if isinstance(mark, Box) and mark.tip]
+    assert [tip[1] for tip in tips] == ["estimate 5, at least 4", "estimate 6, at least 5", "estimate 2"]
 
 
-def test_values_below_zero_and_wide_intervals_stay_on_the_sheet() -> None:
-    points = {0: (-3.0, -9.0, 3.0), 1: (2.0, -400.0, 404.0)}
+def test_values_below_zero_and_limits_stay_on_the_sheet() -> None:
+    points = {0: (-3.0, -3.0), 1: (2.0, 0.0)}
     drawn = over_windows(windows_in("2020-W40x2"), points, what="estimate")
     for mark in drawn.marks:
         if isinstance(mark, Stroke):

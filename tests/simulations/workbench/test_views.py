@@ -130,8 +130,8 @@ class TestNotebook:
         assert "<script" not in shown and "\u202e" not in shown
         if kind in ("result", "release"):
             assert "tea" in shown and "&lt;script&gt;" in shown and "simulation only" in shown
-            # A bar with its interval for each item.
-            assert shown.count("<svg") == shown.count("<path") == len(NAMES)
+            # A bar and a lower limit for each item, and no error bar.
+            assert shown.count("<svg") == len(NAMES) and "<path" not in shown and "at least" in shown
 
     def test_the_ledger_and_the_session_show_what_is_left(self, tmp_path: Path) -> None:
         session = fedhist.Session(tmp_path / "<b>.ledger", epsilon=3, delta=1e-5)
