@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedhist.server.app import run_on_grid
+    from fedhist.server.ledger.charged_run import charged
 
-__all__ = ["run_on_grid"]
+__all__ = ["charged", "run_on_grid"]
+
+_HOME_OF = {"charged": "ledger.charged_run", "run_on_grid": "app"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.app"), name)
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import sys
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +21,7 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", re.ASCII)
 _NAME_IN_TEMPLATE = "histogram-app"
 _FOLDER = "histogram_app"
 _FILES = ("pyproject.toml", "README.md", "LICENSE")
@@ -41,26 +45,38 @@ def new(folder: Path) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"the app would be called {name!r}",
-            allowed="a letter, then up to 31 letters, digits and hyphens, as Flower wants it",
+            allowed="a letter, then up to 31 letters, digits and hyphens, no hyphen at the end, as Flower wants it",
         )
     template = files("fedhist") / "template"
     try:
         # A folder that exists is somebody's.
         folder.mkdir()
-        (folder / _FOLDER).mkdir()
-        for place in _FILES:
-            _write(template / place, folder / place, name)
-        for source in (template / _FOLDER).iterdir():
-            if source.name.endswith(".py"):
-                _write(source, folder / _FOLDER / source.name, name)
     except FileExistsError as problem:
         raise InvalidFile(f"{folder} exists", allowed="a new folder") from problem
     except FileNotFoundError as problem:
         raise InvalidFile(
             f"the folder {folder.parent} does not exist", allowed="an existing folder"
         ) from problem
+    try:
+        (folder / _FOLDER).mkdir()
+        for place in _FILES:
+            _write(template / place, folder / place, name)
+        for source in (template / _FOLDER).iterdir():
+            if source.name.endswith(".py"):
+                _write(source, folder / _FOLDER / source.name, name)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    # Flower's programs call each other by name, and its simulations need Ray.
+    activate = Path(sys.executable).with_name("activate")
+    steps = {
+        f". {shlex.quote(str(activate))}": activate.exists()
+        and shutil.which("flwr") != str(activate.with_name("flwr")),
+        "pip install 'flwr[simulation]>=1.41,<1.43'": find_spec("ray") is None,
+        f"flwr run {shlex.quote(str(folder))} local --stream": True,
+    }
     echo(f"written: {folder}")
-    echo(f"next: flwr run {folder} local --stream")
+    echo(f"next: {' && '.join(step for step, wanted in steps.items() if wanted)}")
 
 
 def _write(source: Traversable, target: Path, name: str) -> None:

@@ -10,11 +10,11 @@ _ORPHAN_SECONDS = 30
 
 
 def processes_of(folder: Path) -> dict[int, str]:
-    """What runs with a Flower home in this folder: command lines by process id."""
+    """What runs with a home, or a Flower home, in this folder: command lines by process id."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"FLWR_HOME={folder}".encode() in (process / "environ").read_bytes():
+            if f"HOME={folder}".encode() in (process / "environ").read_bytes():
                 found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue

@@ -13,7 +13,7 @@ from fedhist.client import is_virtual, mount, node_identity, node_memory, node_p
 
 from .items import ITEMS
 
-USERS_OF_A_VIRTUAL_NODE = 50
+USERS_OF_A_VIRTUAL_NODE = 2_000
 
 
 def users_here(context: Context) -> Any:
@@ -21,7 +21,8 @@ def users_here(context: Context) -> Any:
     if not is_virtual(context):
         return node_population(context)
     random = np.random.Generator(np.random.Philox(int(context.node_config["partition-id"])))
-    return csr_array(random.poisson(2.0, (USERS_OF_A_VIRTUAL_NODE, len(ITEMS))))
+    # On average a user has the first item four times and the last one once.
+    return csr_array(random.poisson(np.linspace(4.0, 1.0, len(ITEMS)), (USERS_OF_A_VIRTUAL_NODE, len(ITEMS))))
 
 
 app = mount(

@@ -8,8 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import fedhist
-from fedhist.server import run_on_grid
-from fedhist.server.ledger.charged_run import charged
+from fedhist.server import charged, run_on_grid
 
 from .items import ITEMS
 
@@ -39,7 +38,11 @@ def main(grid: Grid, context: Context) -> None:
             timeout=float(config["timeout"]),
             minimum_nodes=int(config["minimum-nodes"]),
         )
-    for item, count in zip(ITEMS, release.histogram, strict=True):
-        print(item, round(count), "+-", round(release.standard_error))
+    for item, count in zip(ITEMS, release.estimate, strict=True):
+        print(f"{item}: {count:,.0f}")
+    print(
+        f"The noise has a standard error of {release.standard_error:,.0f} per item. "
+        f"Users whose counts have a norm above {release.threshold:.3g} were scaled down to it."
+    )
     cost = ledger.tight()
     print(f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}")
