@@ -68,7 +68,7 @@ def mod(
     *,
     require: bool = True,
     minimum_participants: int | None = None,
-    minimum_corrupt_share: float = 0.0,
+    minimum_corrupt_share: float | None = None,
     max_sums: int | None = None,
     memory: Callable[[Context], Path | None] = lambda context: node_settings(context).memory_path,
     identity: Callable[[Context], Identity | None] = lambda context: node_settings(context).identity(),
@@ -81,8 +81,9 @@ def mod(
             for the same arrays in the clear.
         minimum_participants: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half
             of its directory. A node's configuration may ask for more.
-        minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server. A
-            node's configuration may ask for more.
+        minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server, and
+            with an identity of those in its directory, all of whom may be in the sum. None is 0, and with an identity
+            a twentieth. A node's configuration may ask for more.
         max_sums: the most sums that the node takes part in, by its memory file. None is any number.
         memory: a file of the node's own, in which the session's state and the names of sums survive a crash; by default
             the `memory-path` of its configuration. A node without one refuses, unless it is simulated.
@@ -183,7 +184,7 @@ class _Mod:
             (request.signed or identity is None, Refusal.NOT_SIGNED),
             (identity is not None or not request.signed, Refusal.NO_IDENTITY),
             (request.minimum_survivors >= fewest, Refusal.FEW_PARTICIPANTS),
-            (request.corrupt_share >= policy.minimum_corrupt_share, Refusal.SMALL_CORRUPT_SHARE),
+            (policy.expects(request.corrupt_share, request.participants), Refusal.SMALL_CORRUPT_SHARE),
         ):
             if not holds:
                 raise Refused(refusal)
@@ -205,10 +206,10 @@ def _request_in(message: Message) -> tuple[SumRequest, MaskingStage]:
 
 def _stricter(app: Policy, node: Policy) -> Policy:
     """The floors of both; None where neither has one."""
-    floors = [one.minimum_participants for one in (app, node) if one.minimum_participants is not None]
+    fewest = [one.minimum_participants for one in (app, node) if one.minimum_participants is not None]
+    shares = [one.minimum_corrupt_share for one in (app, node) if one.minimum_corrupt_share is not None]
     return Policy(
-        minimum_participants=max(floors, default=None),
-        minimum_corrupt_share=max(app.minimum_corrupt_share, node.minimum_corrupt_share),
+        minimum_participants=max(fewest, default=None), minimum_corrupt_share=max(shares, default=None)
     )
 
 

@@ -122,7 +122,8 @@ POLICY_KEYS = (
     Key(
         "minimum-corrupt-share",
         Kind.NUMBER,
-        "the least share of participants that a plan expects to be corrupt",
+        "the least share that a plan expects to be corrupt, of its participants, or of the directory if there is one; "
+        "left out: 0.05 of that if it demands signed masks",
     ),
     Key("noise-from-devices", Kind.SWITCH, "refuse plans that leave the noise to the server"),
     Key("window-runs", Kind.WHOLE, "the number of runs that may read the same day; left out: 1"),

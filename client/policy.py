@@ -17,6 +17,8 @@ from typing import Any
 
 from fedhist.client.answered_windows import check_not_answered
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
+from fedhist.protocol.masking.graph import share_of
+from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan.round_costs import choice_cost, release_cost, table_cost
@@ -41,7 +43,10 @@ class Policy:
             refused, and so are a roster and a list of survivors with fewer. None is more than half of its directory for
             a device that demands signed masks, and what the plan says for others.
         minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
-            add the noise, it decides how much of it is left when those take theirs away.
+            add the noise, it decides how much of it is left when those take theirs away. For a device with a directory
+            it is a share of that: the server may ask those who are corrupt, so the plan must expect all of these among
+            its participants. None is a twentieth for a device that demands signed masks, and 0 for others.
+        directory: the number of keys in the device's directory, which `for_device` fills in.
         noise_from_devices: whether plans that leave the noise to the server are refused.
         window_runs: for plans with a window, the number of runs that may read the same day.
 
@@ -53,9 +58,10 @@ class Policy:
     minimum_cohort: int = 1
     minimum_masking: str | None = None
     minimum_participants: int | None = None
-    minimum_corrupt_share: float = 0.0
+    minimum_corrupt_share: float | None = None
     noise_from_devices: bool = False
     window_runs: int = 1
+    directory: int = 0
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
@@ -74,7 +80,7 @@ class Policy:
                 f"a device's minimum number of participants is {self.minimum_participants}",
                 allowed=f"0 to {MAX_PARTICIPANTS}",
             )
-        if not 0 <= self.minimum_corrupt_share <= MAX_SHARE:
+        if not 0 <= (self.minimum_corrupt_share or 0) <= MAX_SHARE:
             raise InvalidPlan(
                 f"a device's smallest corrupt share is {self.minimum_corrupt_share!r}",
                 allowed=f"a number from 0 to {MAX_SHARE}, the largest share of a plan",
@@ -103,13 +109,33 @@ class Policy:
         Args:
             directory: the number of keys in the device's directory; 0 for a device without an identity.
         """
-        masking, fewest = self.minimum_masking, self.minimum_participants
+        masking, fewest, corrupt = self.minimum_masking, self.minimum_participants, self.minimum_corrupt_share
         if masking is None:
             masking = "secagg-signed" if directory else "none"
         if fewest is None:
             # A server could show a device a few keys of many, all its own.
             fewest = directory // 2 + 1 if directory and masking == "secagg-signed" else 0
-        return replace(self, minimum_masking=masking, minimum_participants=fewest)
+        if corrupt is None:
+            corrupt = MaskingTerms.corrupt_share if directory and masking == "secagg-signed" else 0.0
+        return replace(
+            self,
+            minimum_masking=masking,
+            minimum_participants=fewest,
+            minimum_corrupt_share=corrupt,
+            directory=directory,
+        )
+
+    def expects(self, corrupt_share: float, participants: int) -> bool:
+        """Whether a masked sum over these participants allows for all corrupt ones that the device expects.
+
+        With a directory these are a share of it. Signed masks hold against a server that lies, and it chooses whom it
+        asks: of 60 devices, 3 of them corrupt, it asks 34 with all three. Five percent of 34 is one, so 18 signatures
+        are enough for a list, and 31 honest devices can sign two, one of which has a device that the other calls dead.
+        """
+        least = self.minimum_corrupt_share or 0.0
+        if not self.directory:
+            return corrupt_share >= least
+        return share_of(participants, corrupt_share) >= share_of(self.directory, least)
 
     @property
     def fewest(self) -> int:
@@ -367,7 +393,7 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
     # Not the number who are asked: the plan lets some of them vanish, and under plain masks a device can't see who did.
     if plan.minimum_survivors < policy.fewest:
         raise Refused(Refusal.FEW_PARTICIPANTS)
-    if plan.corrupt_share < policy.minimum_corrupt_share:
+    if not policy.expects(plan.corrupt_share, plan.participants or 0):
         raise Refused(Refusal.SMALL_CORRUPT_SHARE)
     # A discovery's table must come out exactly: the server adds its noise.
     if policy.noise_from_devices and (plan.discovers or not plan.noise_by_devices):

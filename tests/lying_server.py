@@ -314,6 +314,20 @@ def fewer_than_promised() -> LyingServer:
     return LyingServer(FORTY, faces, corrupt)
 
 
+def more_corrupt_than_expected() -> LyingServer:
+    """Sixty devices, three of them corrupt, and a server that asks 34 with all three: five percent of 34 is one.
+
+    Under one roster there are two lists, with and without the first device, and the three sign both.
+    """
+    target, left, right, corrupt = dealt(1, 15, 15, 3)
+    everybody = target | left | right | corrupt
+    faces = dict.fromkeys(left, Face(everybody, everybody, everybody)) | dict.fromkeys(
+        target, Face(everybody, everybody)
+    )
+    faces |= dict.fromkeys(right, Face(everybody, everybody, everybody - target))
+    return LyingServer(terms_for(34, 0.05, 0.1), faces, corrupt)
+
+
 def random_lies(seed: int) -> LyingServer:
     """A few devices, of which a seventh are corrupt, each shown one of a few rosters and one of a few lists."""
     dice = random.Random(seed)

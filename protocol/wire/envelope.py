@@ -75,7 +75,10 @@ class Refusal(StrEnum):
     NOT_MASKED = "not-masked", "the node demands masks, or got a masked plan without them"
     NOT_SIGNED = "not-signed", "the node demands signed masks"
     FEW_PARTICIPANTS = "few-participants", "the node wants to be one of more participants"
-    SMALL_CORRUPT_SHARE = "small-corrupt-share", "the node wants the plan to expect more corrupt participants"
+    SMALL_CORRUPT_SHARE = (
+        "small-corrupt-share",
+        "the node wants the plan to expect more corrupt participants: 5 % of its directory, or what it was set to",
+    )
     SERVER_NOISE = "server-noise", "the node demands noise from devices"
     OTHER_CONTENT = "other-content", "the node got something else to work on than what the sum was begun with"
     NO_IDENTITY = "no-identity", "the node has no key for signed masks"

@@ -183,21 +183,41 @@ class TestLimits:
             Policy(**limits)
 
     @pytest.mark.parametrize(
-        ("directory", "given", "least", "fewest"),
+        ("directory", "given", "least", "fewest", "corrupt"),
         [
-            (100, None, "secagg-signed", 51),
-            (0, None, "none", 0),
-            (100, "none", "none", 0),
-            (0, "secagg", "secagg", 0),
+            (100, None, "secagg-signed", 51, 0.05),
+            (0, None, "none", 0, 0.0),
+            (100, "none", "none", 0, 0.0),
+            (0, "secagg", "secagg", 0, 0.0),
         ],
     )
     def test_what_is_left_out_follows_from_an_identity(
-        self, directory: int, given: str | None, least: str, fewest: int
+        self, directory: int, given: str | None, least: str, fewest: int, corrupt: float
     ) -> None:
         policy = Policy(minimum_masking=given).for_device(directory=directory)
         assert (policy.minimum_masking, policy.fewest) == (least, fewest)
-        chosen = Policy(minimum_masking=given, minimum_participants=7).for_device(directory=directory)
-        assert chosen.fewest == 7
+        assert policy.minimum_corrupt_share == corrupt
+        given_all = Policy(minimum_masking=given, minimum_participants=7, minimum_corrupt_share=0.01)
+        chosen = given_all.for_device(directory=directory)
+        assert (chosen.fewest, chosen.minimum_corrupt_share) == (7, 0.01)
+
+    @pytest.mark.parametrize(
+        ("directory", "corrupt_share", "participants", "expects"),
+        [
+            (0, 0.05, 57, True),
+            (0, 0.04, 1000, False),
+            (100, 0.05, 100, True),
+            (100, 0.05, 99, False),
+            (100, 0.09, 57, True),
+            (100, 0.3, 16, False),
+            (19, 0.0, 10, True),
+        ],
+    )
+    def test_all_corrupt_ones_of_a_directory_may_be_asked(
+        self, directory: int, corrupt_share: float, participants: int, expects: bool
+    ) -> None:
+        policy = Policy(minimum_corrupt_share=0.05).for_device(directory=directory)
+        assert policy.expects(corrupt_share, participants) is expects
 
 
 class TestMemory:

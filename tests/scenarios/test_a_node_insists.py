@@ -117,8 +117,19 @@ class TestASmallCohort:
     SIGNED = plan_of(masking="secagg-signed")
 
     def test_three_of_a_hundred_show_a_nodes_row(self, tmp_path: Path) -> None:
-        policy = Policy(minimum_participants=3)
+        policy = Policy(minimum_participants=3, minimum_corrupt_share=0.0)
         assert sum_seen_by_the_server(surrounded(tmp_path, policy), self.SIGNED) == ROW
+
+    def test_the_corrupt_ones_of_a_hundred_among_57(self, tmp_path: Path) -> None:
+        """Five percent of 57 is two, and five percent of the directory, all of whom the server may ask, is five."""
+        plan = plan_of(masking="secagg-signed", participants=57, dropout_share=0.08)
+        assert plan.minimum_survivors > 51
+        assert_refused(victim(tmp_path, Policy()), plan, "small-corrupt-share")
+        expected = plan_of(masking="secagg-signed", participants=57, dropout_share=0.08, corrupt_share=0.09)
+        envelope = Envelope(
+            run="one", request=release_at(expected, Threshold(steps=plan.step_range[1], bits=plan.grid_bits))
+        )
+        assert outcome(victim(tmp_path, Policy()).answer(message_of(envelope, "advertising")))[0] == "answer"
 
     @pytest.mark.parametrize("policy", [Policy(), Policy(minimum_participants=50)])
     def test_a_node_asks_for_more_company(self, tmp_path: Path, policy: Policy) -> None:
@@ -168,11 +179,12 @@ class TestNoise:
             noise_from="devices",
             minimum_cohort=30,
         )
-        people = enumerate(IDENTITIES[:10], start=VICTIM)
+        ten = numbered_identities([bytes([number]) * 32 for number in range(10)])
+        people = enumerate(ten, start=VICTIM)
         nodes = {n: node_of(n, ROW, folder=tmp_path, policy=policy, identity=one) for n, one in people}
         grid = LocalGrid(nodes)
         with pytest.raises(RoundFailed, match="at least 30"):
-            run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
+            run_on_grid(grid, plan, directory=ten[0].directory)
         assert all(set(refusals(node)) == {""} for node in grid.nodes.values())
 
 

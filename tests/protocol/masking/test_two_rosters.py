@@ -10,7 +10,16 @@ import pytest
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking import device_session
 from fedhist.protocol.masking.graph import _parameters
-from tests.lying_server import THIRTY, Face, LyingServer, dealt, fewer_than_promised, random_lies, two_lists
+from tests.lying_server import (
+    THIRTY,
+    Face,
+    LyingServer,
+    dealt,
+    fewer_than_promised,
+    more_corrupt_than_expected,
+    random_lies,
+    two_lists,
+)
 
 ATTACKS = {"two-lists": two_lists, "fewer-than-promised": fewer_than_promised}
 
@@ -67,6 +76,14 @@ def test_whatever_it_shows_it_learns_whole_lists_only() -> None:
         for part, values in server.learned.items():
             assert np.array_equal(values, server.total(part))
     assert learned > 10
+
+
+def test_one_corrupt_device_more_than_the_terms_allow_for_unmasks_a_device() -> None:
+    """Why a device counts the corrupt ones of its whole directory: the server may ask all of them."""
+    server = more_corrupt_than_expected()
+    (target,) = server.stolen
+    assert len(target) == 1
+    assert np.array_equal(server.learned[target], server.total(target))
 
 
 class TestParameters:
