@@ -19,10 +19,12 @@ from fedhist.client.files.records import read_population
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.bars import bars_for
 from fedhist.protocol.privacy.mechanisms import Noise
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.estimates import estimates_and_limits, law_of_noise
+from fedhist.server.estimates import estimates_and_limits, law_above_bar, law_of_noise, limits_above_bar
 from fedhist.server.estimates.limits import above
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.simulation import simulate, true_histogram
@@ -59,6 +61,10 @@ MADE = {
         for items in (100, 5_000)
         for top in (40, 400)
     },
+}
+MADE_ABOVE_BAR = {
+    **{f"1,000 equal, {size:g} bars": np.full(1_000, size) for size in (0.8, 1, 1.2, 1.5)},
+    "5,000 Zipf, 1st 200 bars": 200 / np.arange(1, 5_001),
 }
 MADE_TRIALS = 10
 """For each trial of a whole run: those of made-up counts take no time."""
@@ -131,6 +137,25 @@ def drawn(mechanism: str, counts: Floats) -> Draw:
     return draw
 
 
+def shown(release: str, counts: Floats) -> Draw:
+    """Noise on these counts, in bars, of which those above the bar are shown."""
+    (noise,) = bars_for(release, [20], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)
+    law, true = law_above_bar(noise), np.rint(counts * noise.bar).astype(np.int64)
+
+    def draw(seed: int) -> tuple[Integers, Floats, Floats, Floats]:
+        values = true + noise.draw(len(true), source=SeededSource(seed))
+        above_it = values > noise.bar
+        values = values[above_it]
+        return (
+            true[above_it],
+            values,
+            limits_above_bar(values, law, noise.bar),
+            values - float(above(law, 0.05)),
+        )
+
+    return draw
+
+
 def released(mechanism: str, population: Population) -> Draw:
     """Whole runs. Their noise is wide, so q of the continuous law will do."""
     true, plan = true_histogram(population), plan_for(population, mechanism)
@@ -178,13 +203,17 @@ def lower_limits(folder: Path, seeds: range) -> None:
         missed = min(fitted[:3]) < LEAST_HELD
         texts = [" ".join(f"{100 * one:5.1f}" for one in shares) for shares in (fitted, plain)]
         print(
-            f"{name:<26}{mechanism:<10}{texts[0]} {clear:>6,.0f}{'!' if missed else '':3}{texts[1]} {more:>6,.0f}",
+            f"{name:<26}{mechanism:<18}{texts[0]} {clear:>6,.0f}{'!' if missed else '':3}{texts[1]} {more:>6,.0f}",
             flush=True,
         )
         return missed
 
     for name, counts in MADE.items():
         below += sum(row(name, one, drawn(one, counts), many) for one in ("gaussian", "laplace"))
+    for name, counts in MADE_ABOVE_BAR.items():
+        below += sum(
+            row(name, one, shown(one, counts), many) for one in ("truncated-laplace", "laplace-threshold")
+        )
     for name, file in REAL.items():
         if not (folder / file).is_file():
             print(f"{name} is left out: {file} is not in the folder of --data")

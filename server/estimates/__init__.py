@@ -4,16 +4,16 @@ All of it is computed from the noised vector and from the law of its noise, both
 post-processing: it costs no privacy, and anyone who has the release can compute it again.
 """
 
-from fedhist.server.estimates.empirical_bayes import estimates_and_limits
-from fedhist.server.estimates.limits import LEVEL, above_bar
+from fedhist.server.estimates.empirical_bayes import estimates_and_limits, limits_above_bar
+from fedhist.server.estimates.limits import LEVEL
 from fedhist.server.estimates.noise_law import NoiseLaw, law_above_bar, law_of_noise, law_of_shares
 
 __all__ = [
     "LEVEL",
     "NoiseLaw",
-    "above_bar",
     "estimates_and_limits",
     "law_above_bar",
     "law_of_noise",
     "law_of_shares",
+    "limits_above_bar",
 ]

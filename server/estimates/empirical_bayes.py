@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.server.estimates.limits import LEVEL, above
+from fedhist.server.estimates.limits import LEVEL, above, above_bar
 from fedhist.server.estimates.noise_law import NoiseLaw
 
 # In standard deviations of the noise: values beyond are not changed, and from half of it on less and less.
@@ -52,9 +52,28 @@ def estimates_and_limits(values: Integers, law: NoiseLaw) -> tuple[Floats, Float
     bins = np.clip((values[near] + width // 2) // width, -ends, ends)
     held = np.bincount(bins + ends, minlength=len(places)).astype(np.float64)
     curve, least = _curves(held, places, _kernel(law, width, ends), places * width / law.deviation)
-    moved = np.interp(values, places * width, curve * width)
-    lowered = np.interp(values, places * width, least * width, right=np.inf)
-    return np.where(near, moved, plain), np.minimum(limits, lowered)
+    # Both curves in one search: the estimate is the real part.
+    both = np.interp(values, places * width, (curve + 1j * least) * width, right=complex(0, np.inf))
+    return np.where(near, both.real, plain), np.minimum(limits, both.imag)
+
+
+def limits_above_bar(values: Integers, law: NoiseLaw, bar: int) -> Floats:
+    """Lower limits for integer counts whose values exceed the bar; `above_bar` has the part that is proved."""
+    limits = above_bar(values, law, bar)
+    width = max(1, round(law.deviation / _BINS))
+    firsts = np.arange(bar + 1, bar + 1 + round(_REACH * law.deviation) + width, width)
+    near = values < firsts[-1] + width
+    held = np.bincount((values[near] - firsts[0]) // width, minlength=len(firsts)).astype(np.float64)
+    if not held.any():
+        return limits
+    # Below the bar as many counts as above it: values tell these hardly apart.
+    counts = np.append(np.linspace(1, bar, len(firsts), dtype=np.int64), firsts)
+    apart = firsts[:, np.newaxis] - counts
+    chances = np.subtract(law.reaching(apart), law.reaching(apart + width))
+    shown = np.maximum(law.reaching(bar + 1 - counts), 1e-300)
+    low = _low(_learned(held, np.maximum(chances / shown, 1e-300)))
+    least = np.interp(low, np.arange(len(counts)), counts)
+    return np.minimum(limits, np.interp(values, firsts + width / 2, least, right=np.inf))
 
 
 def _kernel(law: NoiseLaw, width: int, ends: int) -> Floats:
@@ -70,16 +89,10 @@ def _kernel(law: NoiseLaw, width: int, ends: int) -> Floats:
 
 def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) -> tuple[Floats, Floats]:
     """The estimate, and the low quantile of the count, at the middle of each bin, in bins."""
-    counted = held.sum()
     plain = np.maximum(places, 0).astype(np.float64)
-    if not counted:
+    if not held.any():
         return plain, plain
-    shares = np.full(kernel.shape[1], 1 / kernel.shape[1])
-    filled = held > 0
-    for _ in range(_STEPS):
-        shares *= (held[filled] / (kernel[filled] @ shares)) @ kernel[filled] / counted
-    joint = kernel * shares
-    up_to = np.cumsum(joint, axis=1) / joint.sum(axis=1, keepdims=True)
+    up_to = _learned(held, kernel)
     near = _within(held, _BINS)
     trust = np.clip(2 - 2 * deviations / _ALONE, 0, 1) * near**2 / (near**2 + _NEIGHBOURS**2)
 
@@ -88,9 +101,7 @@ def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) 
         rising: Floats = np.maximum.accumulate(changed)
         return rising
 
-    # It rises but for rounding.
-    least = np.minimum.accumulate(_crossing(up_to, 1 - LEVEL)[::-1])[::-1]
-    low, high = _QUANTILES
+    least, (low, high) = _low(up_to), _QUANTILES
     target = held @ places
     if held @ moved(low) >= target:
         return moved(low), least
@@ -98,6 +109,23 @@ def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) 
         middle = (low + high) / 2
         low, high = (middle, high) if held @ moved(middle) < target else (low, middle)
     return moved(high), least
+
+
+def _learned(held: Floats, kernel: Floats) -> Floats:
+    """The distribution of counts, and with it the chance of a count up to each grid point given the value's bin."""
+    shares = np.full(kernel.shape[1], 1 / kernel.shape[1])
+    filled = held > 0
+    for _ in range(_STEPS):
+        shares *= (held[filled] / (kernel[filled] @ shares)) @ kernel[filled] / held.sum()
+    joint = kernel * shares
+    up_to: Floats = np.cumsum(joint, axis=1) / joint.sum(axis=1, keepdims=True)
+    return up_to
+
+
+def _low(up_to: Floats) -> Floats:
+    """The low quantile of each row; it rises but for rounding."""
+    least: Floats = np.minimum.accumulate(_crossing(up_to, 1 - LEVEL)[::-1])[::-1]
+    return least
 
 
 def _crossing(up_to: Floats, quantile: float) -> Floats:

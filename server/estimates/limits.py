@@ -20,16 +20,19 @@ how many others there are. `benchmarks/estimates.py` prints how often it holds. 
 noise only value - q is left, which is off by a small share of such a count.
 
 **Above a bar.** Where the value itself had to pass the bar, values near it are there because their noise was large.
-What holds then is the law of the noise *given that the value passed*: the limit is the smallest count x with
+What holds then is the law of the noise *given that the value passed*. Instead of value - q the limit is at most the
+smallest count x with
 
     P(Y >= value | Y > bar, x) >= 0.05
 
 which of the keys that are shown holds for at least 95 %, whatever their counts: a count x' is below its limit only if
 P(Y >= value | Y > bar, x') < 0.05, and a tail probability is below 0.05 with a probability of at most 0.05. The
 condition is monotone in x because the noise has a log-concave law. A count is at least 1: other keys are not noised.
+The posterior is by the same law, and all else is as above.
 
-No upper limit follows from the noise: nothing here knows what clipping took away. See `clipped_mass` for one that
-devices measure.
+Users who dropped out are missing in the sum, so the limit holds for the count of all users, too. It does not hold
+against clients that make counts up. No upper limit follows from the noise: nothing here knows what clipping took away.
+See `clipped_mass` for one that devices measure.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def above(law: NoiseLaw, chance: float) -> int:
 
 
 def above_bar(values: Integers, law: NoiseLaw, bar: int) -> Floats:
-    """The limits of integer counts that are shown because they exceed the bar."""
+    """What is at most the limit of integer counts that are shown because they exceed the bar."""
     distinct, places = np.unique(values, return_inverse=True)
     tail = 1 - LEVEL
     first, last = np.ones_like(distinct), distinct

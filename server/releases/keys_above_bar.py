@@ -15,7 +15,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.estimates import above_bar, law_above_bar
+from fedhist.server.estimates import law_above_bar, limits_above_bar
 from fedhist.server.releases.contract import Inference, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
@@ -112,7 +112,7 @@ class KeysAboveBar(ReleaseRule):
 
 
 def _inferred(noised: Integers, noise: OpenNoise) -> Inference:
-    return Inference(at_least=above_bar(noised, law_above_bar(noise), noise.bar))
+    return Inference(at_least=limits_above_bar(noised, law_above_bar(noise), noise.bar))
 
 
 def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:

@@ -19,14 +19,14 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.privacy.shares import Share
 from fedhist.server.estimates import (
     NoiseLaw,
-    above_bar,
     estimates_and_limits,
     law_above_bar,
     law_of_noise,
     law_of_shares,
+    limits_above_bar,
 )
 from fedhist.server.estimates.clipped_mass import rescaling
-from fedhist.server.estimates.limits import above
+from fedhist.server.estimates.limits import above, above_bar
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.report.run_data import run_of
 from fedhist.simulations.simulation import simulate
@@ -137,6 +137,36 @@ def test_a_value_little_above_a_bar_says_nothing_of_its_count_and_one_far_above_
     limits = above_bar(values, law, noise.bar)
     assert limits[:2].tolist() == [1, 1]
     assert abs(limits[2] - (values[2] - above(law, 0.05))) <= 1
+
+
+@pytest.mark.parametrize("kind", ["truncated-laplace", "laplace-threshold"])
+@pytest.mark.parametrize("clip", [1, 20])
+@pytest.mark.parametrize("size", [0.8, 1.0, 1.2, 1.5])
+def test_above_a_bar_limits_hold_for_rows_that_are_picked_because_they_are_large(
+    kind: str, clip: int, size: float
+) -> None:
+    """Of equal counts; what is proved for a key that was named beforehand holds for none of the largest."""
+    (noise,) = bars_for(kind, [clip], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)  # type: ignore[arg-type]
+    law, count = law_above_bar(noise), int(size * noise.bar)
+    picked: list[np.ndarray] = []
+    named: list[np.ndarray] = []
+    for trial in range(30):
+        values = count + noise.draw(1000, source=SeededSource(trial))
+        values = -np.sort(-values[values > noise.bar])
+        limits, proved = limits_above_bar(values, law, noise.bar), above_bar(values, law, noise.bar)
+        assert (limits >= 1).all() and (limits <= proved).all() and (np.diff(limits) <= 0).all()
+        picked.append(limits[:20] <= count)
+        named.append(proved[:20] <= count)
+    assert np.concatenate(picked).mean() >= 0.93
+    assert size < 1 or np.concatenate(named).mean() < 0.35
+
+
+def test_limits_above_a_bar_of_a_few_keys_and_of_none() -> None:
+    noise = open_noise("laplace-threshold")
+    law = law_above_bar(noise)
+    assert limits_above_bar(np.zeros(0, dtype=np.int64), law, noise.bar).shape == (0,)
+    far = np.array([10**12, noise.bar + 1, 10**9])
+    assert limits_above_bar(far, law, noise.bar).tolist() == above_bar(far, law, noise.bar).tolist()
 
 
 def run(plan: Plan, rows: np.ndarray, seed: int):
