@@ -15,7 +15,6 @@ from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, Sa
 from local_grid import LocalGrid, context_of
 
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
-from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.server.ledger.budget_file import BudgetFile
 
@@ -65,7 +64,7 @@ def grid_of(tmp_path: Path) -> Callable[..., Any]:
     return build
 
 
-def truth(example: dict[str, Any], grid: Any) -> Any:
+def exact(example: dict[str, Any], grid: Any) -> Any:
     pages = [example["visits_of"](node.context)["page"] for node in grid.nodes.values()]
     return np.array([sum((column == page).sum() for column in pages) for page in example["PAGES"]])
 
@@ -87,14 +86,12 @@ def test_their_server_app_trains_as_before_and_also_releases(
     assert first == "weights 1.0 1.0 1.0"
     printed = [line.split() for line in lines]
     assert [words[0] for words in printed] == example["PAGES"]
-    released, errors = (np.array([float(words[place]) for words in printed]) for place in (1, 3))
-    expected = truth(example, grid)
-    # Noise of ten standard errors does not happen. The threshold is chosen privately, so it may be any of the plan's.
-    assert (released < expected + 10 * errors).all()
-    assert (released > -10 * errors).all()
-    multiplier = Plan(users=1_000, items=4, epsilon=1.0, delta=1e-6).multiplier
-    assert (errors == errors[0]).all()
-    assert multiplier * 1 - 1 <= errors[0] <= multiplier * 50 + 1
+    released, least = (np.array([float(words[place]) for words in printed]) for place in (1, 4))
+    expected = exact(example, grid)
+    # Ten nodes of 2,000 visitors: clipping and noise are small, whatever threshold is chosen.
+    assert np.abs(released - expected).sum() < 0.03 * expected.sum()
+    assert (least <= released).all()
+    assert (least > 0.9 * expected).all()
 
 
 @pytest.mark.parametrize("kind", ["train", "query.health"])
@@ -110,8 +107,10 @@ def test_the_nodes_policy_holds_on_the_page_too(
     grid = grid_of(example)
     for _ in range(2):
         example["server_app"](grid, context_of(node=1))
-    with pytest.raises(RoundFailed):
-        example["server_app"](grid, context_of(node=1))
+    # A limit of epsilon and delta together counts runs tightly, so that a few more fit than their sum would allow.
+    with pytest.raises(RoundFailed, match="over-budget"):
+        for _ in range(10):
+            example["server_app"](grid, context_of(node=1))
 
 
 def test_the_ledger_file_counts_and_refuses(
@@ -119,7 +118,7 @@ def test_the_ledger_file_counts_and_refuses(
 ) -> None:
     fedhist, file = example["fedhist"], tmp_path / "people.ledger"
     BudgetFile.open(file, create=True).set_limit(fedhist.Limit(1.2, 1e-5))
-    plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+    plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
     grid = grid_of(example)
     example["run_charged"](grid, plan, file)
     asked = len(grid.asked)
@@ -135,7 +134,7 @@ class TestOneAccount:
     ) -> None:
         fedhist, file, grid = example["fedhist"], tmp_path / "people.ledger", grid_of(example)
         BudgetFile.open(file, create=True).set_limit(fedhist.Limit(2.0, 1e-5))
-        plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+        plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
         weights = example["train_charged"](grid, np.zeros(3), file, 3)
         # Three updates of norm 1 and noise of 20 over ten clients; ten standard deviations do not happen.
         assert np.abs(weights - 3 / np.sqrt(3)).max() < 10 * 2 * np.sqrt(3)
@@ -157,10 +156,10 @@ class TestOneAccount:
     ) -> None:
         fedhist, grid = example["fedhist"], grid_of(example)
         config = PrivacyConfig(
-            1e-6, 1_000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, 1.5
+            1e-6, 20_000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, 1.5
         )
         accountant = RdpAccountant(config)
-        plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+        plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
         example["run_composed"](grid, plan, accountant)
         assert accountant.num_releases == 2
         assert 1.0 < accountant.get_privacy_spent().epsilon < 1.5

@@ -38,11 +38,7 @@ def main(grid: Grid, context: Context) -> None:
             timeout=float(config["timeout"]),
             minimum_nodes=int(config["minimum-nodes"]),
         )
-    for item, count in zip(ITEMS, release.estimate, strict=True):
-        print(f"{item}: {count:,.0f}")
-    print(
-        f"The noise has a standard error of {release.standard_error:,.0f} per item. "
-        f"Users whose counts have a norm above {release.threshold:.3g} were scaled down to it."
-    )
+    for item, estimate, least in zip(ITEMS, release.estimate, release.at_least, strict=True):
+        print(f"{item}: {estimate:,.0f}, at least {least:,.0f}")
     cost = ledger.tight()
     print(f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}")
