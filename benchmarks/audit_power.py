@@ -30,8 +30,8 @@ from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
 ORDER = (
-    "one run", "lattice", "masks", "answers", "others", "tables", "discovery, p", "discovery, c", "discovery, m",
-    "shares, one", "fresh", "discovery", "two worlds, w", "two worlds", "shares, two",
+    "one run", "lattice", "masks", "answers", "others", "tables", "rows", "discovery, p", "discovery, c",
+    "discovery, m", "shares, one", "fresh", "discovery", "two worlds, w", "two worlds", "shares, two",
 )  # fmt: skip
 
 
@@ -405,6 +405,22 @@ BUGS = (
         ),
     ),
     bug(
+        "the real number of users in the plan",
+        (
+            "simulations.workbench.carrying_out:plan_fields",
+            "asked.users or population.users",
+            "population.users",
+        ),
+    ),
+    bug(
+        "sums cut to the given number of users",
+        (
+            "simulations.given_users:GivenUsers.shards",
+            "yield replace(shard,",
+            "yield replace(shard.rows(0, self.users),",
+        ),
+    ),
+    bug(
         "a release without a discovery not charged",
         ("client.policy:round_cost", "case Round.RELEASE if not paid:", "case Round.RELEASE if False:"),
     ),
@@ -464,6 +480,8 @@ FIRST = {
     "discovery: the release has the whole precision": "discovery, parts of the budget",
     "discovery: a Laplace release has the whole epsilon": "discovery, parts of the budget",
     "discovery: charged after it ran": "discovery, charged first",
+    "the real number of users in the plan": "rows removed, add-or-remove-one",
+    "sums cut to the given number of users": "rows removed, add-or-remove-one",
     "a release without a discovery not charged": "discovery, made-up items",
 }
 """The check to begin with, to save time."""

@@ -381,7 +381,9 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Spending:
 
 
 def _check_floors(policy: Policy, plan: Plan) -> None:
-    """Refuse a plan that promises less than the device insists on."""
+    """Refuse a plan that promises less than the device insists on, or what no device can promise."""
+    if plan.hides_users:
+        raise Refused(Refusal.TELLS_USERS)
     demanded, masked = MASKINGS.index(policy.minimum_masking or "none"), MASKINGS.index(plan.masking)
     by_masks = policy.minimum_participants or policy.minimum_corrupt_share or policy.noise_from_devices
     if not masked and (demanded or by_masks):

@@ -45,7 +45,7 @@ def checked(
     | a row that names an item twice | one entry with the sum; then all rows are sorted by item |
     | 2.0 | 2 |
     | 2.5, -1, nan, inf | refused, with the row and the column |
-    | no row at all, or no column | refused |
+    | no column | refused |
 
     Args:
         offsets: where each user's entries begin, from 0; the last one is the number of entries.
@@ -162,12 +162,8 @@ def _flat(values: npt.ArrayLike, name: str, *, kinds: str) -> npt.NDArray[Any]:
 
 
 def _check_shape(users: int, domain_size: int) -> None:
-    if users < 1:
-        raise InvalidPopulation(
-            "there are no users (no rows)",
-            allowed="at least one user",
-            advice="check that the data is not empty",
-        )
+    if users < 0:
+        raise InvalidPopulation("there are no offsets", allowed="one more offset than users")
     if not 1 <= domain_size <= MAX_COLUMNS:
         raise InvalidPopulation(
             f"the domain has {domain_size:,} items (columns)",

@@ -46,6 +46,7 @@ def release_document(
             "private": release.private,
             "simulation_only": release.seeded or not release.private,
             "users_answered": dict(users),
+            "users_public": not release.plan.hides_users,
             "threshold": release.threshold,
             "discovery_share": release.discovery_share,
             "mechanism": release.mechanism or release.plan.mechanism,

@@ -193,6 +193,12 @@ def read_statistic(plan: Plan, total: Total) -> Any:
 def check_runnable(plan: Plan, *, simulated: bool) -> None:
     """Refuse a plan that can't run here, before anything is asked or charged."""
     steps_of(plan)
+    if plan.hides_users and not simulated:
+        raise InvalidPlan(
+            "the relation add-or-remove-one with nodes, which say how many users they have",
+            allowed="zero-out or replace-one in a deployment",
+            advice="use --neighbours zero-out, under which the number of users is public",
+        )
     if plan.plugins != identities_used(plan.selector, plan.release):
         raise OtherPlugin(
             "the plan was made before its plugin was loaded or changed",

@@ -38,6 +38,12 @@ def method(plan: Plan, mechanism: str | None = None) -> str:
     return f"{found}{round_words(way)[Round.RELEASE].clip}, {release_words(way).noise} noise{chosen}"
 
 
+def users_words(plan: Plan) -> str:
+    """The plan's number of users, and whether it is theirs."""
+    known = "given, the real number is hidden" if plan.hides_users else "the number is public"
+    return f"{plan.users:,} users ({known})"
+
+
 def lost_words(plan: Plan) -> str:
     """What stands between the exact histogram and the sum before noise."""
     return "not found or clipped" if plan.discovers else "clipping alone"

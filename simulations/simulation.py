@@ -27,7 +27,7 @@ from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
-from fedhist.server.words import method, sender
+from fedhist.server.words import method, sender, users_words
 from fedhist.simulations.campaign import in_campaign, spent_first
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
@@ -35,6 +35,7 @@ from fedhist.simulations.engines.contract import Engine, SimulatedTransport
 from fedhist.simulations.engines.in_process import open_in_process, reading
 from fedhist.simulations.engines.passes import ItemTotals, Tally, alone
 from fedhist.simulations.fault_effects import Effects, FaultEffect, FaultReport, effects_of, reasons_told
+from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
 from fedhist.simulations.stopwatch import Stopwatch
@@ -45,8 +46,8 @@ class Result:
     """A release with what it cost, what was sent, how long it took, and how good it is, where known.
 
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
-    and in `rounds`. Times are always here, for the person who ran it, and in no view of it; the document to share
-    (`to_json`) has them only beside `diagnostics`.
+    and in `rounds`. Times are here for the person who ran it, and in no view of it; the document to share (`to_json`)
+    has them only beside `diagnostics`. Where the number of users is hidden they are 0.
 
     `story` computes what reports and figures of a simulation show beside the release, from the population that it
     keeps: NOT private, and only beside `diagnostics`.
@@ -118,6 +119,7 @@ class Result:
             "none" if math.isinf(cost.epsilon) else f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}"
         )
         rows = [
+            ("plan", users_words(plan)),
             ("users that answered", ", ".join(f"{name} {users:,}" for name, users in self.users.items())),
             ("method", f"{method(plan, self.release.mechanism)}, neighbours {plan.neighbours.value}"),
             ("privacy", epsilon),
@@ -224,7 +226,8 @@ def simulating(
     campaign_memory: str | Path | None = None,
 ) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
     """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
-    origin = origin_of(population)
+    origin, population = origin_of(population), with_given_users(population, plan)
+    check_hiding(plan, evaluate=evaluate, counts=False)
     _check(population, plan, origin, evaluate=evaluate, charged=journal is not None)
     memory = None if campaign_memory is None else Path(campaign_memory)
     population, spend = in_campaign(population, plan, memory)
@@ -257,6 +260,7 @@ def simulating(
         )
     diagnostics, measurements, effect = None, None, None
     with opened as transport:
+        check_hiding(plan, evaluate=evaluate, counts=transport.counts)
         if evaluate:
             transport.along.append(ItemTotals())
         with reasons_told(transport, requests):
@@ -290,7 +294,7 @@ def simulating(
             for r in Round
             if plan.discovers or r is not Round.DISCOVER
         },
-        seconds=clock.seconds,
+        seconds=dict.fromkeys(clock.seconds, 0.0) if plan.hides_users else clock.seconds,
         seed=seed,
         diagnostics=diagnostics,
         notes=(
@@ -298,12 +302,16 @@ def simulating(
             *(() if struck is None else struck.notes),
             *_notes(release, diagnostics),
         ),
-        rounds={
-            r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
-        },
+        rounds={r.value: _told(report, plan, sized=r not in withheld) for r, report in reports.items()},
         faults=struck,
         story=_story(population, release, measurements) if evaluate else None,
     )
+
+
+def _told(report: RoundReport, plan: Plan, *, sized: bool) -> RoundReport:
+    """What a result says of a round."""
+    seconds = 0.0 if plan.hides_users else report.seconds
+    return replace(report, size=report.size if sized else None, seconds=seconds)
 
 
 def _asked_of(

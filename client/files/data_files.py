@@ -82,7 +82,8 @@ def check_content(path: Path, suffix: str) -> None:
             beginning = file.read(_LOOK_BYTES)
     except OSError as error:
         _refuse(error)
-    if not beginning:
+    # A file of JSON lines without a line is a table without rows.
+    if not (beginning or suffix.startswith(".jsonl")):
         raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
     magic = _MAGIC.get(suffix)
     is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning

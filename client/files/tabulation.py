@@ -136,10 +136,6 @@ class Tabulation:
             choice: which items, and in which order.
             labels: what listed items are called in the end, if not as they are listed.
         """
-        if self.rows == 0 and not self.lenient:
-            raise InvalidPopulation(
-                "the table has no rows", allowed="at least one row", advice="check that it is complete"
-            )
         chosen = choice.of(self._names, self._totals[: self.items])
         with closing(Spool(self._memory.room)) as between:
             partitions = self._partitions(chosen, between)

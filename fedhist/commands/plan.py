@@ -19,7 +19,7 @@ from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
-from fedhist.server.words import method
+from fedhist.server.words import method, users_words
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.figures.painting import FORMATS, write_figure_file
@@ -167,7 +167,7 @@ def _print(options: Options, answers: Answers, notes: list[str]) -> None:
     items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.items is None else "")
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
-        f"population  {loaded.population.users:,} users x {items} ({line(loaded.name)})\n"
+        f"population  {users_words(first)} x {items} ({line(loaded.name)})\n"
         f"mechanism   {method(first)}, neighbours {first.neighbours.value}, threshold {chosen} "
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )

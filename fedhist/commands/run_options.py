@@ -79,7 +79,11 @@ _OF_ONE_QUESTION = {
     "max-threshold=C. Other options are for all questions. Masked in one session a round.",
 )
 @click.option(
-    "--users", type=int, metavar="N", help=f"The number of synthetic users. [default: {DEFAULT_USERS}]"
+    "--users",
+    type=int,
+    metavar="N",
+    help="The number of synthetic users. With --data and --neighbours add-or-remove-one, a number that stands for that "
+    f"of the users, which is hidden then: about as many, but not read off the data. [default: {DEFAULT_USERS}]",
 )
 @click.option(
     "--items",

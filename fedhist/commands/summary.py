@@ -12,7 +12,7 @@ from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
-from fedhist.server.words import lost_words, method, sender, significant
+from fedhist.server.words import lost_words, method, sender, significant, users_words
 from fedhist.simulations.fault_effects import FaultEffect
 from fedhist.simulations.simulation import Result
 
@@ -40,7 +40,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     release, plan = result.release, result.release.plan
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
-    table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
+    table.add_row("population", f"{users_words(plan)} x {items} ({escape(line(source_name))})")
     for name, words in _cohort_rows(result):
         table.add_row(name, words)
     table.add_row("mechanism", f"{method(plan, release.mechanism)}, neighbours {plan.neighbours.value}")

@@ -30,7 +30,7 @@ from fedhist.protocol.measurements.given import (
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.registry import as_built_in
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.protocol.privacy.neighbours import Neighbours, Norm
+from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
@@ -205,7 +205,8 @@ def one_user_moves_the_reading_by_the_sensitivity(asked: Asked) -> None:
     """By no more, for both relations, and by nearly as much (REACHED) in the worst case."""
     for neighbours in Neighbours:
         changed = [variant(plan, neighbours=neighbours.value) for plan in asked.plans]
-        for one in replace(asked, plans=[plan for plan in changed if plan]):
+        plans = [plan for plan in changed if plan and asked.kind.fits(plan)]
+        for one in replace(asked, plans=plans) if plans or neighbours in COUNTED else ():
             base, telling = some_rows(one.plan, 2) + 1, telling_rows(one.plan)
             with_each = [total_of(one, np.vstack([base, row]), noise_seed=None) for row in telling]
             without = total_of(one, base, noise_seed=None)

@@ -16,7 +16,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.registry import as_built_in
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request
 from fedhist.server.coordinator import Asking, Released, State, advance
@@ -228,7 +228,8 @@ def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
     """
     for neighbours in Neighbours:
         changed = [variant(plan, neighbours=neighbours.value) for plan in ruled]
-        for plan in Ruled(ruled.rule, [plan for plan in changed if plan]):
+        plans = [plan for plan in changed if plan and ruled.rule.fits(plan)]
+        for plan in Ruled(ruled.rule, plans) if plans or neighbours in COUNTED else ():
             release = _Run(ruled.rule, plan).release()
             given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
             measurement = Request(plan, ruled.rule.measures, given).measurement

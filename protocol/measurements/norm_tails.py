@@ -123,7 +123,7 @@ def norm_pairs(plan: Plan) -> NormPairs:
     l1 = np.clip(np.rint(l2 * scale).astype(np.int64), *laplace.step_range)
     sparsity, cap = plan.closed.sparsity, weight_cap(plan.closed.sparsity)
     # All users together stay below 2^59 in the gap's unit.
-    widest = plan.users * max(cap, math.ceil(2 * rho * (1 << WEIGHT_BITS)))
+    widest = plan.most_users * max(cap, math.ceil(2 * rho * (1 << WEIGHT_BITS)))
     fine_bits = max(0, min(_MOST_FINE_BITS, _GAP_ROOM_BITS - widest.bit_length()))
     unit = WEIGHT_BITS + fine_bits
     rates = [(1 << (unit + gaussian.grid_bits)) // steps for steps in l2.tolist()]

@@ -51,6 +51,22 @@ def check_sizes(plan: Plan) -> None:
         )
 
 
+def check_relation(plan: Plan) -> None:
+    """Refuse to hide the number of users where somebody else counts them."""
+    counting = {
+        f"masking {plan.masking}": plan.is_masked,
+        "a minimum cohort above 1": plan.minimum_cohort > 1,
+        "a campaign": plan.campaign is not None,
+    }
+    for name, given in counting.items():
+        if plan.hides_users and given:
+            raise InvalidPlan(
+                f"the relation add-or-remove-one with {name}, which depends on how many users there are",
+                allowed="add-or-remove-one without masking, minimum cohort or campaign",
+                advice="leave it out, or use --neighbours zero-out, under which the number of users is public",
+            )
+
+
 def check_mechanism(plan: Plan) -> None:
     """Refuse to leave the mechanism to a run that does not choose a bound by the norms of its users."""
     if not plan.chooses_mechanism:
@@ -112,9 +128,9 @@ def check_domain(plan: Plan) -> None:
                 allowed="a sparsity for a closed domain, or after a discovery",
                 advice="leave --sparsity out, or use --release discover",
             )
-        if plan.users * plan.max_threshold > _MAX_OPEN_MASS:
+        if plan.most_users * plan.max_threshold > _MAX_OPEN_MASS:
             raise InvalidPlan(
-                "users times max threshold is above 2^45",
+                f"{plan.most_users:,} users times max threshold is above 2^45",
                 allowed="up to 2^45",
                 advice="lower --max-threshold, or split the users over several runs",
             )

@@ -123,7 +123,8 @@ class PlanFields:
         default=Neighbours.ZERO_OUT,
         metadata=_about(
             "What the guarantee hides: whether any one user has data (zero-out), or what any one user's data is "
-            "(replace-one), which needs more noise at the same epsilon. The number of users is public.",
+            "(replace-one), which needs more noise at the same epsilon; under both the number of users is public. Or "
+            "whether any one user is in the data (add-or-remove-one), for tables with a number that --users gives.",
             choices=tuple(map(str, Neighbours)),
         ),
     )

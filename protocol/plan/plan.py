@@ -18,9 +18,11 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.campaign_terms import campaign_of, check_campaign
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
+    MAX_USERS,
     check_budgets,
     check_domain,
     check_mechanism,
+    check_relation,
     check_sizes,
     check_thresholds,
 )
@@ -95,6 +97,7 @@ class Plan(PlanFields):
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
+        check_relation(self)
         check_mechanism(self)
         check_campaign(self)
         check_domain(self)
@@ -177,6 +180,16 @@ class Plan(PlanFields):
     def thresholds(self) -> int:
         """The number of thresholds that are chosen: one, or one for each item where items are clipped alone."""
         return self.closed.items if self.per_item else 1
+
+    @property
+    def hides_users(self) -> bool:
+        """Whether the number of users is hidden, and `users` a number that somebody gave in its place."""
+        return self.neighbours is Neighbours.ADD_OR_REMOVE_ONE
+
+    @property
+    def most_users(self) -> int:
+        """How many users a sum has room for."""
+        return MAX_USERS if self.hides_users else self.users
 
     @property
     def is_masked(self) -> bool:

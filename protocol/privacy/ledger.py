@@ -13,7 +13,8 @@ from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 
-_NEIGHBOURS = ("zero-out", "replace-one")
+_CHANGES = ("zero-out", "replace-one")
+_NEIGHBOURS = (*_CHANGES, "add-or-remove-one")
 _T = TypeVar("_T")
 MAX_RELEASES = 10**6
 """The most releases of one entry: more would take too long to compose."""
@@ -79,8 +80,8 @@ class SampledGaussianLoss:
         whole = isinstance(self.releases, int) and not isinstance(self.releases, bool)
         if not (whole and 1 <= self.releases <= MAX_RELEASES):
             raise InvalidPlan(f"the number of releases is {self.releases!r}", allowed=f"1 to {MAX_RELEASES}")
-        if self.change not in _NEIGHBOURS:
-            raise InvalidPlan(f"the change is {self.change!r}", allowed=" or ".join(_NEIGHBOURS))
+        if self.change not in _CHANGES:
+            raise InvalidPlan(f"the change is {self.change!r}", allowed=" or ".join(_CHANGES))
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Charge:
         parameters: its settings, for readers. They contain no user's data.
         sensitivity: the largest change one user makes, in `norm`.
         norm: how that change is measured: "l1", "l2", "score", ...
-        neighbours: "zero-out" or "replace-one".
+        neighbours: "zero-out", "replace-one" or "add-or-remove-one".
         epsilon: what the mechanism costs alone.
         delta: what the mechanism costs alone.
         loss: what else is known about its privacy loss; tight composition uses it.

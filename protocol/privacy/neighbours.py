@@ -3,6 +3,20 @@
 `zero-out`: one user's data becomes nothing. `replace-one`: it becomes any other. Under both the number of users is
 public and stays (dp_accounting calls the first REPLACE_SPECIAL). The paper defines the second and calibrates for the
 first; here the relation is a setting of the plan and every sensitivity names it.
+
+`add-or-remove-one`: one user is in the data or not, and how many there are is hidden. The plan has a number of users
+that somebody gives, whatever the real one is. Proof that a mechanism that is private under zero-out is under this one:
+
+1. What a run does is a function of the plan and of sums over all users. The plan is the same with and without the user,
+   and so is everything that follows from it: candidates, the grid, targets, bars, noise, and the number of users that
+   transports report, which is the plan's.
+2. In every number of those sums that is read a user without items adds 0: they are in bin 0 of a tail, which is above
+   no candidate, have no weight, no mass and no key, and no step of a clipped histogram. So the sums without the user
+   are those with the user zeroed out, and the two releases have the distributions that zero-out compares.
+3. Zero-out's proofs compare sums that differ in one user's part, and hold for any number of other users, also for more
+   than the plan's: where a sum has to fit, there is room for `Plan.most_users`. A target is a number of the plan.
+
+A statistic or method from outside has to keep 2, or its charges hold under the first two relations alone.
 """
 
 from __future__ import annotations
@@ -20,6 +34,11 @@ class Neighbours(StrEnum):
 
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
+
+
+COUNTED = (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
+"""The relations under which the number of users is public: those that every plan can have."""
 
 
 class Norm(StrEnum):

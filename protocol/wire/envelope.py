@@ -70,6 +70,7 @@ class Refusal(StrEnum):
     OTHER_PLUGIN = "other-plugin", "the node lacks a plugin of the plan, or has other code of that name"
     OTHER_ITEMS = "other-items", "the node's list of items is not the server's, or is in another order"
     NO_USERS = "no-users", "the node has no users"
+    TELLS_USERS = "tells-users", "the plan hides the number of users, and every answer of a node has it"
     NO_WINDOW = "no-window", "the plan has a window and the node no time-column, or the other way round"
     ANSWERED_WINDOW = "answered-window", "the node has answered this window, or a part of it, in another run"
     NOT_MASKED = "not-masked", "the node demands masks, or got a masked plan without them"

@@ -45,7 +45,7 @@ def sharp_range(plan: Plan) -> float:
     most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m. Under masks a
     user may move S(C) by m either way, for whatever the others send, and the range is the same.
     """
-    times = 2 if plan.neighbours is Neighbours.ZERO_OUT else 4
+    times = 4 if plan.neighbours is Neighbours.REPLACE_ONE else 2
     return times * float(plan.candidate_steps[-1])
 
 

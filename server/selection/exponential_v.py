@@ -75,7 +75,7 @@ def score_range(plan: Plan) -> float:
     """The largest range over C of one user's change of V, in counts; the exponential mechanism needs no more.
 
     A user of total m (cut to C_m) adds f(C) = 2 max(m - C, 0) + g(C) to V(C), where 0 <= g(C) <= min(m, C), because
-    the user's parts of the A_j(C) sum to min(m, C) and the minimum with t grows by no more. Add or remove: 0 <= f(C)
+    the user's parts of the A_j(C) sum to min(m, C) and the minimum with t grows by no more. Zero out: 0 <= f(C)
     <= 2 C_m - C_min. Replace a by b, say m_a <= m_b: f_b - f_a is at most 2 m_b - m_a and at least -m_a, by cases
     C < m_a, between, and C > m_b; so its range is at most 2 m_b <= 2 C_m. The paper's sensitivity 5 C_m/2, with the
     usual factor 2, allows for 5 C_m.
@@ -89,7 +89,7 @@ def score_range(plan: Plan) -> float:
     if plan.score_sensitivity == "paper":
         return 5 * largest
     smallest = float(plan.candidate_steps[0])
-    one_way = 2 * largest - smallest if plan.neighbours is Neighbours.ZERO_OUT else 2 * largest
+    one_way = 2 * largest if plan.neighbours is Neighbours.REPLACE_ONE else 2 * largest - smallest
     return 2 * one_way if plan.is_masked else one_way
 
 

@@ -91,7 +91,7 @@ class Quantile(ScoringSelector, NoisySelector):
 def _choice(plan: Plan, counts: Integers, width: int) -> WeightedChoice:
     return WeightedChoice(
         plan=plan,
-        scores=nearness_scores(counts, target_rank(plan), most=plan.users, width=width),
+        scores=nearness_scores(counts, target_rank(plan), most=plan.most_users, width=width),
         sensitivity=tail_count(neighbours=plan.neighbours).whole,
         epsilon=_epsilon_each(plan),
     )

@@ -111,16 +111,16 @@ class WeightedNorms(ScoringSelector):
         """A probability proportional to a^-3 exp(eps' u / (2 S)), S half of the span."""
         tails, pairs = reading_as(NormTails, statistic), norm_pairs(plan)
         target = target_weight(plan.ways["gaussian"])
-        most = plan.users * pairs.cap
+        most = plan.most_users * pairs.cap
         by_l2 = nearness_scores(tails.weights, in_weights(target), most=most, width=tails.width)
         # One target for both: what T is in l2 is T a/b in l1, where a user weighs b/a.
         rank = round(target * pairs.one / float(np.median(pairs.ratios)))
-        by_l1 = nearness_scores(tails.counts, rank, most=plan.users, width=tails.width)
+        by_l1 = nearness_scores(tails.counts, rank, most=plan.most_users, width=tails.width)
         most_gap = math.ceil(_CLEAR * score_sensitivity(plan) / plan.epsilon_select)
         gap = np.clip(_within(tails.gap, tails.width), -most_gap, most_gap)
         scores = [
             (np.maximum(by_l2, -most) << (pairs.fine_bits + 1)) + gap,
-            2 * pairs.ratios * np.maximum(by_l1, -plan.users) - gap,
+            2 * pairs.ratios * np.maximum(by_l1, -plan.most_users) - gap,
         ]
         return NormChoice(
             plan=plan,

@@ -67,7 +67,7 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
             scores=nearness_scores(
                 tail.weights,
                 in_weights(target_weight(plan)),
-                most=plan.users * plan.tail_cap,
+                most=plan.most_users * plan.tail_cap,
                 width=tail.width,
             ),
             sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,

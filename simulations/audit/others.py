@@ -23,7 +23,7 @@ from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement
 from fedhist.protocol.measurements.tail import TailMeasurement
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.releases.contract import Release
@@ -66,7 +66,7 @@ def scored_plans(*, masked: bool) -> Iterator[Plan]:
         for mode in _MODES:
             if masked and mode.get("statistic") == "plain":
                 continue
-            for neighbours in Neighbours:
+            for neighbours in COUNTED if masked else Neighbours:
                 masking = MASKED if masked else {}
                 plan = Plan(**usual, **mode, **masking, neighbours=neighbours, selector=name)
                 if name in fitting(plan):

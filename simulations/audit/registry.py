@@ -19,6 +19,7 @@ from fedhist.simulations.audit import (
     discovery,
     masked_layer,
     others,
+    removed_rows,
     selector_worlds,
     tables,
 )
@@ -107,6 +108,7 @@ def all_checks() -> tuple[Check, ...]:
         *answers.CHECKS,
         *others.CHECKS,
         *tables.CHECKS,
+        *removed_rows.CHECKS,
     ]
     return tuple(checks)
 

@@ -21,7 +21,7 @@ from fedhist.client.files.records import (
     population_of,
 )
 from fedhist.client.populations import Label, SparsePopulation
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
@@ -45,7 +45,8 @@ class Wanted:
         columns: the columns of a table or data frame, and the bins for its values.
         items_file: the file of the public domain of a data file or frame.
         item_names: the public domain itself. For a matrix, which has no names: those of its columns, in their order.
-        users, items: the size of the synthetic population.
+        users, items: the size of the synthetic population. For data, `users` is what a plan that hides the real number
+            has in its place: then reading says nothing, and a table may be empty.
         top_items: how many of the most frequent items to keep.
         open_domain: True when the items need no list.
         normalise: a name of NORMALISATIONS, to unify the spelling of item names; None leaves them as they are.
@@ -126,6 +127,8 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
     """
     start = perf_counter()
     _check_wanted(wanted)
+    hidden = wanted.users is not None and wanted.synthetic is None
+    follow = NOBODY if hidden else follow
     if wanted.synthetic is not None:
         loaded = _synthetic(wanted, wanted.synthetic, seed)
     elif wanted.path is not None:
@@ -140,7 +143,13 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
         kind = frame_kind(frame)
         read = partial(population_of, frame, **_how(wanted, follow))
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
-    return replace(loaded, seconds=perf_counter() - start)
+    if not (hidden or loaded.population.users):
+        raise InvalidPopulation(
+            "there are no users (no rows)",
+            allowed="at least one user",
+            advice="check that the data is complete",
+        )
+    return replace(loaded, seconds=0.0 if hidden else perf_counter() - start)
 
 
 def _name(path: Path) -> str:

@@ -89,6 +89,7 @@ class SimulatedTransport(ABC):
         bytes_per_user: how many bytes one user's own device would have sent; under masking, a participant.
         reports: what happened in the rounds so far; participants are nodes, or the process.
         crew: makes passes over all users where the engine does; None leaves them to this process.
+        counts: whether users are counted on the way, so that their number can't be hidden.
         along: tallies that the next round's pass may add up on its way. An engine that does so takes them out and puts
             their sums into `found`, in the same order; others leave them.
     """
@@ -98,6 +99,7 @@ class SimulatedTransport(ABC):
     cast: Cast | None = field(default=None, repr=False)
     observe: Observer = ignore
     simulated: bool = True
+    counts: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
     reports: dict[Round, RoundReport] = field(default_factory=dict)

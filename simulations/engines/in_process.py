@@ -23,6 +23,7 @@ from fedhist.simulations.engines.masked_in_process import MaskedQuestion, Masked
 from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
 from fedhist.simulations.faults import faults_of
+from fedhist.simulations.given_users import GivenUsers
 
 _SAMPLE = 100
 
@@ -102,6 +103,7 @@ def open_in_process(
             faults=faults_of(dropout, faulty),
             spread_over=checked_nodes(population, nodes),
             observe=observe,
+            counts=bool(dropout or faulty),
             crew=crew,
         )
 
@@ -173,6 +175,8 @@ def _faulty_round(
 
 def reading(observe: Observer, population: Population) -> Seen:
     """Tells the observer how far a pass is."""
+    if isinstance(population, GivenUsers):
+        return unseen
     done, of = 0, population.users
 
     def seen(users: int) -> None:
@@ -189,7 +193,8 @@ def exact_total(request: Request, population: Population, *, source: Source) -> 
 
 
 def _total(summed: Contribution, population: Population) -> Total:
-    return Total(summed.users, summed.values, summed.keyed, labels_of(population))
+    users = population.users if isinstance(population, GivenUsers) else summed.users
+    return Total(users, summed.values, summed.keyed, labels_of(population))
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -67,6 +67,10 @@ class ProcessWatch:
         if total.keyed is not None and len(total.keyed.keys) > _NAMED_MEASURED:
             return None
         whole = Contribution(
-            self._request.round, self._request.plan.digest, total.users, total.values, keyed=total.keyed
+            self._request.round,
+            self._request.plan.digest,
+            self._request.plan.most_users,
+            total.values,
+            keyed=total.keyed,
         )
         return len(encode(whole, self._request, total.labels))

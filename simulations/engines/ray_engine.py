@@ -93,6 +93,7 @@ def open_ray(
             faults=faults,
             spread_over=checked_nodes(population, nodes),
             observe=observe,
+            counts=bool(dropout or faulty),
             crew=RayCrew(spread),
         )
 

@@ -22,6 +22,11 @@ _NAME_LETTERS = 60
 _NOT_PRIVATE = "not private: "
 # A factor of e^epsilon beyond this one is no limit that means anything to a reader.
 _LARGEST_EPSILON = 12.0
+_OTHERS = {
+    Neighbours.ZERO_OUT: "With or without any one user's data",
+    Neighbours.REPLACE_ONE: "Whatever data any one user had",
+    Neighbours.ADD_OR_REMOVE_ONE: "With or without any one user",
+}
 _LOSS_WORDS = (
     "The absolute errors of all values add up to this share of all counts: 0\u00a0% is exact, and a histogram of zeros "
     "loses 100\u00a0%."
@@ -225,11 +230,11 @@ def _factor_words(run: RunData, cost: dict[str, Any]) -> str:
     """What epsilon and delta promise."""
     if cost["epsilon"] > _LARGEST_EPSILON:
         return "An epsilon this large limits little of what can be told about one user."
-    zeroed = run.plan.neighbours is Neighbours.ZERO_OUT
-    other = "With or without any one user's data" if zeroed else "Whatever data any one user had"
+    other = _OTHERS[run.plan.neighbours]
     factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
     apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
-    return f"{other}, the probability of what was released is {factor}{apart}."
+    public = "" if run.plan.hides_users else " The number of users is public."
+    return f"{other}, the probability of what was released is {factor}{apart}.{public}"
 
 
 def _trusted_words(run: RunData) -> str:

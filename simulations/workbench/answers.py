@@ -56,6 +56,7 @@ class Answers(Mapping[str, "Result"]):
         return {
             "questions": {name: self._document(name) for name in self.plans},
             "users": first.users,
+            "users_public": not first.hides_users,
             "neighbours": first.neighbours.value,
             "tight": self.total.to_json(),
             "total": self.basic.to_json(),

@@ -17,7 +17,7 @@ USUAL_EPSILON: float = float("1")
 """The default of epsilon. Known by its identity: beside total_epsilon, only a default may be left out."""
 
 # The domain depends on the data.
-_DEFAULTS = {"domain": None, "dropout": 0.0, "trace": False}
+_DEFAULTS = {"domain": None, "users": None, "dropout": 0.0, "trace": False}
 
 
 class RunSettings(PlanSettings, total=False):
@@ -31,6 +31,7 @@ class RunSettings(PlanSettings, total=False):
     normalise: str | None
     memory: str | int | None
     nodes: int | None
+    users: int | None
     dropout: float
     faulty: Mapping[str, float] | None
     ray_address: str | None

@@ -25,9 +25,17 @@ from fedhist.server.totals import planned, total_words
 from fedhist.server.trace_file import Recorder
 from fedhist.simulations.campaign import check_memory, check_same_memory
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.engines.contract import DEFAULT_NODES, ENGINES, ON_NODES, Engine, engine_named
+from fedhist.simulations.engines.contract import (
+    DEFAULT_NODES,
+    ENGINES,
+    IN_PROCESS,
+    ON_NODES,
+    Engine,
+    engine_named,
+)
 from fedhist.simulations.engines.cores import worker_notes
 from fedhist.simulations.engines.in_process import checked_nodes
+from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.simulation import Result, mean_over_trials, simulate
 from fedhist.simulations.workbench.checks import check_asked
@@ -115,7 +123,7 @@ def carry_out(
         watcher: follows it.
         on_plan: called with the plan before anything is spent; what it returns observes the run.
     """
-    check_asked(asked, masked=settings.get("masking", "none") != "none")
+    check_asked(asked, settings)
     check_items(asked, asked.item_origin)
     folder = target()
     if asked.trace and folder is None:
@@ -225,7 +233,7 @@ def plan_fields(asked: Asked, settings: Mapping[str, Any], population: Populatio
         default = min(DEFAULT_NODES, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size
-    return {"users": population.users, "items": items, **fields}
+    return {"users": asked.users or population.users, "items": items, **fields}
 
 
 def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
@@ -244,7 +252,9 @@ def check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     """Refuse what can't run, before anything is charged."""
     # Checked again on what was read: a file may have names that its list of contents did not show.
     check_items(asked, origin_of(loaded.population))
-    check_fits(loaded.population, plan)
+    counts = asked.engine not in (IN_PROCESS, "ray") or bool(asked.dropout or asked.faulty)
+    check_hiding(plan, evaluate=asked.evaluate, counts=counts)
+    check_fits(with_given_users(loaded.population, plan), plan)
     checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
     if asked.evaluate:

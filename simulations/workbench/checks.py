@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.plan.masking_terms import MAX_SHARE
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.simulations.engines.contract import (
     DEFAULT_NODES,
     ENGINES,
@@ -29,10 +31,21 @@ if TYPE_CHECKING:
 MAX_TRIALS = 100_000
 
 
-def check_population(wanted: Wanted) -> None:
-    """Refuse options that ask for two populations at once, or for none."""
-    if wanted.synthetic is None and (wanted.users is not None or wanted.items is not None):
+def check_population(wanted: Wanted, *, hidden: bool = False) -> None:
+    """Refuse options that ask for two populations at once, or for none.
+
+    Args:
+        wanted: what is asked for.
+        hidden: whether the number of users is hidden, so that it has to be given.
+    """
+    if wanted.synthetic is None and ((wanted.users is not None and not hidden) or wanted.items is not None):
         raise shaped_file()
+    if hidden and wanted.users is None:
+        raise InvalidInput(
+            "the relation add-or-remove-one without a number of users",
+            allowed="--neighbours add-or-remove-one with --users N, a number that does not come from the data",
+            advice="give about how many there are, or use --neighbours zero-out, under which their number is public",
+        )
     if wanted.normalise is not None and wanted.synthetic is not None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
@@ -55,7 +68,7 @@ def shaped_file() -> InvalidInput:
     """For sizes of a synthetic population with data from a file."""
     return InvalidInput(
         "--users and --items shape the synthetic population, but --data names a file",
-        allowed="one or the other",
+        allowed="one or the other; or --users with --data under --neighbours add-or-remove-one",
         advice="keep part of a file's items with --top-items",
     )
 
@@ -76,9 +89,10 @@ def check_trials(trials: int | None) -> None:
         raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
 
 
-def check_asked(asked: Asked, *, masked: bool) -> None:
-    """Refuse a run whose settings contradict each other."""
-    check_population(asked)
+def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
+    """Refuse a run whose settings contradict each other; those of its plan are by name."""
+    masked = settings.get("masking", "none") != "none"
+    check_population(asked, hidden=settings.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE)
     check_count("--nodes", asked.nodes)
     check_trials(asked.trials)
     for flag, value in (("--evaluate", asked.evaluate), ("--trace", asked.trace)):

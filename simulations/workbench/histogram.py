@@ -73,12 +73,13 @@ def histogram(
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
-            of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
-            alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of processes of the
-            engine in-process; `dropout` and `faulty`, shares of the nodes that give no answer or are faulty, the latter
-            by kind as in {"inflate": 0.05}, and `nodes`, their number; `ray_address` of a cluster; `campaign_memory`,
-            the file that stands for the memories of all devices in a `campaign`; `out`, a new folder for the result and
-            its report; `trace`, to write what happened there too.
+            of the most frequent items to keep, which is not private; `users`, the number that stands for the real one
+            under `neighbours="add-or-remove-one"`, or that of synthetic users; `normalise`, "nfc" or "casefold", to
+            write names alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of
+            processes of the engine in-process; `dropout` and `faulty`, shares of the nodes that give no answer or are
+            faulty, the latter by kind as in {"inflate": 0.05}, and `nodes`, their number; `ray_address` of a cluster;
+            `campaign_memory`, the file that stands for the memories of all devices in a `campaign`; `out`, a new folder
+            for the result and its report; `trace`, to write what happened there too.
 
     Raises:
         InvalidInput: data or settings that can't be used, before anything is spent.
@@ -106,6 +107,7 @@ def histogram(
                 window=settings.get("window"),
             ),
             item_names=labels_in(items),
+            users=settings.get("users"),
             top_items=settings.get("top_items"),
             normalise=settings.get("normalise"),
             memory=settings.get("memory"),

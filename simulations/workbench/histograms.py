@@ -75,6 +75,7 @@ def histograms(
     with python_words():
         common = Asked(
             data=_checked(data),
+            users=settings.get("users"),
             normalise=settings.get("normalise"),
             memory=settings.get("memory"),
             seed=seed,

@@ -199,7 +199,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _with_domain(question: OneQuestion) -> OneQuestion:
     """The question with the domain that it has: open where the data alone says which items there are."""
     asked, fields = question.asked, dict(question.fields)
-    check_asked(asked, masked=fields.get("masking", "none") != "none")
+    check_asked(asked, fields)
     if fields.get("domain") is None:
         fields["domain"] = "open" if asked.item_origin is ItemOrigin.DATA else "closed"
     asked = replace(asked, open_domain=fields["domain"] == "open")

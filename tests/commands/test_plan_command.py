@@ -78,7 +78,7 @@ class TestRows:
         (tmp_path / "visits.csv").write_text(DATA)
         outcome = fedhist("plan", "--data", "visits.csv", "--epsilon", "1,100")
         assert outcome.code == 0, outcome.err
-        assert "4 users x 3 items (visits.csv)" in outcome.out
+        assert "4 users (the number is public) x 3 items (visits.csv)" in outcome.out
         assert "not private: that data must be public" in outcome.out
         assert "Nothing was charged" in " ".join(outcome.out.split())
 

@@ -61,7 +61,7 @@ def line_of(out: str, beginning: str) -> str:
 def outputs(fedhist: Fedhist, data: Path, folder: str, *flags: object) -> Any:
     """What a run tells of itself: exit code, errors, and all of its document but what was released."""
     outcome = fedhist("run", "--data", data, *flags, "--no-evaluate", "--trace", "--verbose", "--out", folder)
-    released = ("threshold", "standard_error", "released_items", "ledger", "notes")
+    released = ("threshold", "standard_error", "released_items", "significant_items", "ledger", "notes")
     document = document_in(folder) if outcome.code == 0 else {}
     trace = [json.loads(line) for line in Path(folder, "trace.jsonl").read_text().splitlines()]
     events = [line for line in trace if line.get("event") not in ("state", "charge")]

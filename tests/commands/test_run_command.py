@@ -188,7 +188,7 @@ class TestSummary:
         text = outcome.out
         assert outcome.code == 0
         assert outcome.err == ""
-        assert "800 users x 20 items" in text
+        assert "800 users (the number is public) x 20 items" in text
         assert f"{document['threshold']:.4g} chosen by weighted-quantile" in text
         assert f"{document['clipped_users']:.2%} of users" in text
         assert f"{document['clipped_mass']:.2%} of all counts" in text

@@ -47,7 +47,7 @@ class TestJson:
         document = fedhist(*SMALL, "--json").document()
         text = fedhist(*SMALL, "--out", "r").out
         bar = document["ledger"][1]["parameters"]["bar"]
-        assert "2,000 users x an open domain" in text
+        assert "2,000 users (the number is public) x an open domain" in text
         assert "random clip, truncated-laplace" in text
         assert f"{document['released_items']:,} keys above {bar:,}" in text
         assert f"{document['precision_recall']['recall']:.2%} of all keys" in text

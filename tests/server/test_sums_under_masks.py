@@ -20,7 +20,7 @@ from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.mechanisms import Noise
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, Total
 from fedhist.server.releases import rule_for
@@ -86,7 +86,7 @@ def scoring_plans():
         if not (isinstance(selector, ScoringSelector) and selector.private):
             continue
         for domain in domains:
-            for neighbours in Neighbours:
+            for neighbours in COUNTED:
                 plan = Plan(**usual, **domain, **MASKED, neighbours=neighbours, selector=name)
                 if name in fitting(plan):
                     yield pytest.param(plan, id=f"{name}-{plan.domain}-{plan.mechanism}-{neighbours.value}")

@@ -154,7 +154,6 @@ class TestJsonLines:
             ('{"user": "secret", "item": "a", "count": -2}\n', "is negative"),
             ('{"user": "secret", "item": "a", "count": 0.5}\n', "is not a whole number"),
             ('{"user": "secret", "item": "a", "count": "two"}\n', "the count in line 1, key 'count'"),
-            ("\n", "no rows"),
             ("\x00\x00", "does not hold what its suffix"),
         ],
     )

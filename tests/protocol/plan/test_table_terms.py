@@ -26,14 +26,14 @@ from fedhist.protocol.plan.table_terms import (
 )
 from fedhist.protocol.privacy.bars import OpenNoise
 from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import COUNTED
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.sketch.iblt import TableShape
 from fedhist.server.releases import rule_for
 from fedhist.server.steps import planned_charges
 from tests.oracles import laplace_chances
 
-relations = pytest.mark.parametrize("neighbours", list(Neighbours))
+relations = pytest.mark.parametrize("neighbours", COUNTED)
 
 
 def plan_of(**settings: Any) -> Plan:

@@ -106,7 +106,7 @@ Change = tuple[int, int]
 
 def changes(threshold: int, neighbours: Neighbours) -> list[Change]:
     sizes = range(threshold + 1)
-    if neighbours is Neighbours.ZERO_OUT:
+    if neighbours is not Neighbours.REPLACE_ONE:
         return [(0, size) for size in sizes[1:]]
     return [(before, after) for before in sizes for after in sizes if before != after]
 
@@ -217,7 +217,7 @@ def mp_delta(noise: OpenNoise, threshold: int, neighbours: Neighbours) -> mpmath
             total = 1 + 2 * ratio * (1 - ratio**noise.bar) / (1 - ratio)
             end_point = ratio**noise.bar / total
             one_way = end_point * (mpmath.exp(threshold * rate) - 1) / (mpmath.exp(rate) - 1)
-            return one_way if neighbours is Neighbours.ZERO_OUT else 1 - (1 - one_way) ** 2
+            return one_way if neighbours is not Neighbours.REPLACE_ONE else 1 - (1 - one_way) ** 2
         one_key = ratio ** (noise.bar - threshold + 1) / (1 + ratio)
         each_of_many = ratio**noise.bar / (1 + ratio)
         return max(one_key, 1 - (1 - each_of_many) ** threshold)
@@ -262,7 +262,7 @@ def test_the_scale_hides_epsilon(
 ) -> None:
     epsilon = Fraction(10**log_epsilon)
     noise = made(kind, threshold, float(epsilon), 10**log_delta, neighbours)
-    sensitivity = threshold if neighbours is Neighbours.ZERO_OUT else 2 * threshold
+    sensitivity = threshold if neighbours is not Neighbours.REPLACE_ONE else 2 * threshold
     assert sensitivity / noise.scale <= epsilon
     assert sensitivity / noise.scale >= epsilon * (1 - Fraction(1, 2**39))
 

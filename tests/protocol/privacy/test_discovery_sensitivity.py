@@ -68,7 +68,7 @@ def test_no_user_weighs_more_than_the_sensitivity(user_items: int) -> None:
     for neighbours in Neighbours:
         terms = plan_of(user_items, neighbours).discovery
         assert terms.bits == plan.discovery.bits
-        others = np.zeros((1, 3), dtype=np.int64) if neighbours is Neighbours.ZERO_OUT else all_of_them
+        others = np.zeros((1, 3), dtype=np.int64) if neighbours is not Neighbours.REPLACE_ONE else all_of_them
         moves = (all_of_them[:, np.newaxis] - others).reshape(-1, 3)
         squares = (moves**2).sum(axis=1)
         assert squares.max() <= terms.sensitivity.square

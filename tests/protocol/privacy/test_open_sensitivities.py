@@ -75,7 +75,7 @@ def scores_of(make_histograms, plan, rows):
 def neighbour_pairs(make_histograms, plan, base):
     """The scores of every pair of neighbours that differ in one of USERS, both in the same units."""
     with_each = [scores_of(make_histograms, plan, [*base, user]) for user in USERS]
-    if plan.neighbours is Neighbours.ZERO_OUT:
+    if plan.neighbours is not Neighbours.REPLACE_ONE:
         without = scores_of(make_histograms, plan, base)
         return [(without, one) for one in with_each]
     return list(itertools.combinations(with_each, 2))
@@ -155,7 +155,8 @@ def test_the_papers_sensitivity_is_five_halves_of_the_largest_candidate():
 
 
 def test_the_ranges_of_the_two_relations():
-    added, replaced = (plan_of("exponential-v", neighbours) for neighbours in Neighbours)
+    added, replaced, hidden = (plan_of("exponential-v", neighbours) for neighbours in Neighbours)
+    assert (score_range(hidden), sharp_range(hidden)) == (score_range(added), sharp_range(added))
     assert (score_range(added), score_range(replaced)) == (2 * LARGEST - 1, 2 * LARGEST)
     assert (sharp_range(added), sharp_range(replaced)) == (2 * LARGEST, 4 * LARGEST)
     above = Plan.from_json(added.to_json() | {"min_threshold": 5.0})

@@ -28,7 +28,7 @@ def users(items: int) -> list[list[int]]:
 
 def changes(neighbours: Neighbours, items: int) -> list[tuple[list[list[int]], list[list[int]]]]:
     others = [row[:items] for row in OTHERS]
-    if neighbours is Neighbours.ZERO_OUT:
+    if neighbours is not Neighbours.REPLACE_ONE:
         return [(others, [*others, one]) for one in users(items)]
     return [([*others, a], [*others, b]) for a, b in itertools.product(users(items), repeat=2)]
 

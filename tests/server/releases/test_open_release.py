@@ -227,7 +227,7 @@ def test_the_ledger_holds_the_exact_delta_which_is_within_the_plan(zipf, release
     assert isinstance(noise.loss, ApproximateLoss)
     assert noise.parameters["bar"] == exact.bar == result.bar
     assert noise.parameters["scale"] == pytest.approx(noise.sensitivity / 2.0)
-    doubled = 1 if neighbours is Neighbours.ZERO_OUT else 2
+    doubled = 1 if neighbours is not Neighbours.REPLACE_ONE else 2
     assert (noise.sensitivity, noise.norm) == (doubled * result.threshold, "l1")
     for before, after in zip(planned, ledger.entries, strict=True):
         assert before.epsilon >= after.epsilon
