@@ -20,7 +20,7 @@ from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import MASK_PURPOSE, advance, self_mask_key, start
 from fedhist.protocol.masking.device_states import Checked, Confirmed, Finished, Masked
 from fedhist.protocol.masking.encoding import read_residues, to_integers, zeros
-from fedhist.protocol.masking.graph import MINIMUM_DEVICES, parameters_for, share_of
+from fedhist.protocol.masking.graph import parameters_for, share_of
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair, commit, survivors_text
 from fedhist.protocol.masking.prg import MaskAdder
 from fedhist.protocol.masking.shamir import reconstruct
@@ -337,16 +337,18 @@ def random_lies(seed: int) -> LyingServer:
     def some(of: Group, share: float) -> Group:
         return frozenset(one for one in sorted(of) if dice.random() < share)
 
+    everybody = honest | corrupt
     rosters = [some(honest, dice.choice([0.6, 0.8, 1.0])) | corrupt for _ in range(dice.choice([1, 2, 3]))]
-    rosters = [roster for roster in rosters if len(roster) >= MINIMUM_DEVICES]
+    # Of fewer than six, with three corrupt, no secret could be rebuilt.
+    rosters = [everybody, *(roster for roster in rosters if len(roster) >= 6)]
     lists = {
         roster: [some(roster, dice.choice([0.8, 0.9, 1.0])) | corrupt for _ in range(dice.choice([1, 1, 2]))]
         for roster in rosters
     }
     faces = {}
     for device in sorted(honest):
-        roster = dice.choice(rosters) | {device}
-        survivors = dice.choice(lists.get(roster, [frozenset()]))
+        roster = dice.choice([one for one in rosters[1:] if device in one] or [everybody])
+        survivors = dice.choice(lists[roster])
         peers = roster if dice.random() < 0.8 else some(roster, 0.9) | survivors
         faces[device] = Face(roster, peers, survivors if device in survivors else frozenset())
     return LyingServer(terms_for(devices, 1 / 7, 0.2, least=3), faces, corrupt, seed=seed)

@@ -1,0 +1,70 @@
+"""Each attack on masked sums in benchmarks/attack_rows succeeds once the guard that it is about is taken away."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedhist.client.policy import Policy
+from fedhist.protocol.masking import device_session, graph
+from fedhist.protocol.masking.graph import GraphParameters
+from fedhist.protocol.masking.incidents import LeftOut
+from fedhist.protocol.masking.recovery import Recovery
+from tests.builders import ROOT
+
+# Last, so that none of the scripts hides a module of that name.
+sys.path.append(str(ROOT / "benchmarks"))
+
+from attack_rows import masking
+
+
+def one_roster_like_another(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(device_session, "roster_digest", lambda bodies: bytes(32))
+
+
+def no_signatures(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(device_session, "verify", lambda *arguments: True)
+
+
+def corrupt_ones_that_the_server_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Policy, "expects", lambda self, corrupt_share, participants: True)
+
+
+def few_neighbours(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(graph, "_parameters", lambda devices, *others: GraphParameters(devices, 6, 3))
+
+
+def everybody_who_is_accused(patch: pytest.MonkeyPatch) -> None:
+    def believed(complaints: dict[int, Any]) -> dict[int, LeftOut]:
+        return dict.fromkeys(set().union(*complaints.values()), LeftOut.BAD_BOXES)
+
+    patch.setattr(masking, "devices_to_leave_out", believed)
+
+
+def secrets_that_nobody_checks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "_accept", lambda self, device: lambda secret: True)
+
+
+@pytest.mark.parametrize(
+    ("attack", "take_away"),
+    [
+        (masking.many_faces, one_roster_like_another),
+        (masking.padded_roster, no_signatures),
+        (masking.chosen_cohort, corrupt_ones_that_the_server_counts),
+        (masking.drawn_again, few_neighbours),
+        (masking.false_complaints, everybody_who_is_accused),
+        (masking.spoiled_sums, secrets_that_nobody_checks),
+    ],
+    ids=lambda one: one.__name__,
+)
+def test_without_its_guard_the_attack_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Callable[[bool], tuple[int, int]],
+    take_away: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    take_away(monkeypatch)
+    tries, successes = attack(True)
+    assert 0 < successes <= tries
