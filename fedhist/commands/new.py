@@ -21,7 +21,7 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", re.ASCII)
+_NAME = re.compile(r"(?!(?i:flwr)$)[A-Za-z]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", re.ASCII)
 _NAME_IN_TEMPLATE = "histogram-app"
 _FOLDER = "histogram_app"
 _FILES = ("pyproject.toml", "README.md", "LICENSE")
@@ -45,7 +45,7 @@ def new(folder: Path) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"the app would be called {name!r}",
-            allowed="a letter, then up to 31 letters, digits and hyphens, no hyphen at the end, as Flower wants it",
+            allowed="a letter, then up to 31 letters, digits and hyphens, no hyphen at the end, and not flwr",
         )
     template = files("fedhist") / "template"
     try:
