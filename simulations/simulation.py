@@ -100,7 +100,7 @@ class Result:
             told += [*self.diagnostics.to_json(), *self.sizes_tell, "notes", "rounds", "seconds"]
             told += ["faults"] if self.faults is not None else []
         if self.release.item_origin.tells(self.release.plan.domain):
-            told += ["items", "plan", "released_items"]
+            told += ["items", "plan", "released_items", "significant_items"]
         return tuple(sorted(set(told)))
 
     @property
@@ -396,6 +396,7 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     ]
     document["threshold"] = math.fsum(r.threshold for r in results) / len(results)
     document["released_items"] = math.fsum(len(r.release.histogram) for r in results) / len(results)
+    document["significant_items"] = math.fsum((r.release.at_least > 0).sum() for r in results) / len(results)
     known = [r.diagnostics for r in results if r.diagnostics is not None]
     if known:
         values = {name: [getattr(one, name) for one in known] for name in asdict(known[0])}

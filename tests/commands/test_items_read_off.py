@@ -55,7 +55,7 @@ class TestSaid:
         for document in (document_in("r"), printed):
             assert document["private"] is False
             assert document["simulation_only"] is True
-            assert {"items", "plan", "released_items"} <= set(document["not_private"])
+            assert {"items", "plan", "released_items", "significant_items"} <= set(document["not_private"])
             assert [note for note in document["notes"] if "read off" in note] == [document["notes"][0]]
             assert document["notes"][0].startswith(REASON)
             # What the mechanisms cost is what they cost.

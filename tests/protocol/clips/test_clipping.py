@@ -42,6 +42,8 @@ def test_no_draw_passes_the_bound_and_users_at_or_below_it_are_exact(
         elif norm is Norm.L1:
             assert sum(sent) == threshold.steps
         assert min(sent) >= 0
+        # It only takes away, on which the lower limits of `server/estimates` rest.
+        assert all(left <= had for left, had in zip(sent, exact, strict=True))
         assert sum(value**power for value in sent) <= threshold.steps**power
 
 
