@@ -16,7 +16,7 @@ import click
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.terminal import echo
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -51,11 +51,10 @@ def new(folder: Path) -> None:
     try:
         # A folder that exists is somebody's.
         folder.mkdir()
-    except FileExistsError as problem:
-        raise InvalidFile(f"{folder} exists", allowed="a new folder") from problem
-    except FileNotFoundError as problem:
+    except OSError as problem:
         raise InvalidFile(
-            f"the folder {folder.parent} does not exist", allowed="an existing folder"
+            f"can't make the folder {folder} ({problem.strerror})",
+            allowed="a new folder in an existing, writable one",
         ) from problem
     try:
         (folder / _FOLDER).mkdir()
@@ -64,8 +63,10 @@ def new(folder: Path) -> None:
         for source in (template / _FOLDER).iterdir():
             if source.name.endswith(".py"):
                 _write(source, folder / _FOLDER / source.name, name)
-    except BaseException:
+    except BaseException as problem:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(problem, OSError):
+            raise NotWritten(f"the folder {folder} can't be written ({problem.strerror})") from problem
         raise
     # Flower's programs call each other by name, and its simulations need Ray.
     activate = Path(sys.executable).with_name("activate")

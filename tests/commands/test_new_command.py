@@ -188,12 +188,13 @@ def test_a_disk_that_fills_up_leaves_no_half_an_app(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, *_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        # A write names no file.
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
     done = fedhist("new", str(tmp_path / "visits-app"))
     assert done.code == 1
-    assert "No space left on device" in done.err
+    assert f"{tmp_path / 'visits-app'} can't be written (No space left on device)" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
