@@ -6,6 +6,7 @@ A deployment writes none: its result folder holds nothing but the release.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -86,12 +87,18 @@ def read_simulation(path: Path) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in this file; None if it holds none, or can't be read."""
+    """The JSON object in this file; None if it holds none, has a number that is not finite, or can't be read."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes(), parse_float=_finite, parse_constant=_finite)
     except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(text)
+    return number
 
 
 def _true_counts(release: Release, numbers: Integers, truth: Integers) -> list[list[int]]:

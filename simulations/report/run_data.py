@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
+from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.server.trace_file import Trace, trace_in
@@ -201,6 +202,26 @@ def _read_histogram(path: Path) -> tuple[list[str], dict[str, Floats]]:
     if not np.isfinite(columns[:, :-1]).all():
         raise damaged(path)
     return labels, dict(zip(_NUMBERS, columns.T, strict=True))
+
+
+@contextmanager
+def drawn_from(folder: Path) -> Iterator[None]:
+    """What fails in the block, which draws a page or a chart from the folder alone, is an InvalidFile.
+
+    Each number is read where it is drawn. Files that a run wrote, and nobody changed, can always be drawn.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except FedhistError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InvalidFile(
+            f"the files in {folder} can't be shown: something in them is missing, or is not what a run writes "
+            f"({type(error).__name__})",
+            allowed="the files as a run wrote them",
+            advice="run it again",
+        ) from error
 
 
 def damaged(path: Path) -> InvalidFile:

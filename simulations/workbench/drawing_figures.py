@@ -9,7 +9,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.figures.frames import figure_of_folder, figure_of_frame
 from fedhist.simulations.figures.painting import painted
 from fedhist.simulations.report.charts import CHART_NAMES, AnyChart, run_charts
-from fedhist.simulations.report.run_data import RunData, read_run, run_of
+from fedhist.simulations.report.run_data import RunData, drawn_from, read_run, run_of
 from fedhist.simulations.report.tables_page import is_experiment
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.workbench.spelling import python_words
@@ -42,14 +42,12 @@ def draw(what: object, chart: str | None = None) -> Figure:
         return figure_of_folder(Path(what))
     if chart is None and not isinstance(what, Result | str | Path):
         return figure_of_frame(what)
-    return painted([run_chart(_run(what), "released" if chart is None else chart)])
-
-
-def _run(what: object) -> RunData:
+    name = "released" if chart is None else chart
     if isinstance(what, Result):
-        return run_of(what, "result")
+        return painted([run_chart(run_of(what, "result"), name)])
     if isinstance(what, str | Path):
-        return read_run(Path(what))
+        with drawn_from(Path(what)):
+            return painted([run_chart(read_run(Path(what)), name)])
     raise InvalidInput(
         f"a chart by name of a {type(what).__name__}", allowed="a Result, or the path of a result folder"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.report.run_data import read_run, run_of
+from fedhist.simulations.report.run_data import drawn_from, read_run, run_of
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.report.tables_page import experiment_page, is_experiment
 from fedhist.simulations.simulation import Result
@@ -36,7 +36,8 @@ def write_page(result_or_folder: object, target: Path, *, force: bool) -> Path:
         folder = Path(result_or_folder)
         if folder.is_dir():
             check_new_file(target, force=force)
-        text = experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))
+        with drawn_from(folder):
+            text = experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))
     else:
         raise InvalidInput(
             f"a report of a {type(result_or_folder).__name__}",

@@ -6,14 +6,19 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from fuzz_mutations import document_text, mutated, mutated_document
 
 from fedhist.display.visible_text import visible
+from fedhist.protocol.errors import FedhistError, UnexpectedMessage
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.escaping import script_json, text
 from fedhist.simulations.report.run_data import read_run
+from fedhist.simulations.workbench.drawing_figures import draw
+from fedhist.simulations.workbench.reporting import write_page
 from tests.builders import Fedhist, page_in, write_records
 
 SMALL = ("--users", 300, "--items", 20)
@@ -263,3 +268,35 @@ class TestFigures:
             outcome = fedhist("figure", "r", *arguments)
             assert outcome.code == 2
             assert why in outcome.err
+
+
+class TestTamperedFolders:
+    """Each ends in a page or in a sentence: 140 of 444 such changes ended in an error of Python."""
+
+    def shown(self, folder: Path, name: str, data: bytes, random: Random) -> bool:
+        """Whether there are a page and a chart; else there is an error of ours."""
+        (folder / name).write_bytes(data)
+        try:
+            write_page(folder, folder / "page.html", force=True)
+            draw(folder, random.choice(["released", "users", "budget"]))
+        except FedhistError as error:
+            assert not isinstance(error, UnexpectedMessage)
+            return False
+        return True
+
+    @pytest.mark.parametrize("name", ["result.json", "simulation.json"])
+    def test_values_that_a_run_would_not_write(self, folder: Path, name: str) -> None:
+        whole, random = (folder / name).read_bytes(), Random(name)
+        assert self.shown(folder, name, whole, random)
+        document, shown = json.loads(whole), 0
+        for _ in range(150):
+            changed = document_text(mutated_document(document, random), random)
+            shown += self.shown(folder, name, changed.encode("utf-8", "replace"), random)
+        assert 10 < shown < 120
+
+    @pytest.mark.parametrize("name", ["histogram.csv", "trace.jsonl"])
+    def test_bytes_that_were_changed(self, folder_of: Callable[..., Path], name: str) -> None:
+        folder = folder_of(*SMALL, "--trace")
+        whole, random = (folder / name).read_bytes(), Random(name)
+        for _ in range(40):
+            self.shown(folder, name, mutated([whole], random), random)
