@@ -42,10 +42,13 @@ _TABLES = {
     "campaign_releases": RELEASES,
 }
 _FORGET = (
-    "DELETE FROM session WHERE kept < julianday('now') - 1",
-    "DELETE FROM answer WHERE kept < julianday('now') - 1",
+    "DELETE FROM session WHERE abs(julianday('now') - kept) > 1 OR typeof(kept) != 'real'",
+    "DELETE FROM answer WHERE abs(julianday('now') - kept) > 1 OR typeof(kept) != 'real'",
 )
-"""A session that is not continued for a day, and an answer as old, must not wait for somebody who finds the file."""
+"""A session that is not continued for a day, and an answer as old, must not wait for somebody who finds the file.
+
+Nor may one that was kept while the clock was ahead.
+"""
 MAX_SESSIONS = 8
 """The most runs that a device can be in the middle of; the least recent one gives way."""
 MAX_ANSWERS = 8
