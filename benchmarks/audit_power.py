@@ -333,6 +333,38 @@ BUGS = (
         ("client.policy:_check_floors", "plan.minimum_survivors < policy.fewest", "False"),
     ),
     bug(
+        "a plan's delta left to the server",
+        (
+            "client.policy:_check_promise",
+            "not cost.fits(epsilon=math.inf, delta=policy.max_plan_delta)",
+            "False",
+        ),
+    ),
+    bug(
+        "a plan's delta capped round by round",
+        (
+            "protocol.plan.round_costs:run_cost",
+            "[choice_cost(plan), release_cost(plan), table_cost(plan)]",
+            "[release_cost(plan)]",
+        ),
+    ),
+    bug(
+        "a limit on epsilon alone",
+        ("client.policy:Policy.__post_init__", "DEFAULT_MAX_DELTA if", "0.99 if"),
+    ),
+    bug(
+        "a method that is not private answered",
+        ("protocol.plan.round_costs:promises", "plan.selector not in _EXACT", "True"),
+    ),
+    bug(
+        "a seeded run answered",
+        ("client.policy:_check_promise", "if envelope.seeded or", "if False or"),
+    ),
+    bug(
+        "a request that does not say that it is seeded",
+        ("protocol.wire.envelope:Envelope.to_fields", "if self.seeded else {}", "if False else {}"),
+    ),
+    bug(
         "a bad box that stops its receiver",
         (
             "protocol.masking.boxes:open_all",
@@ -460,6 +492,12 @@ FIRST = {
     "a device clipping to a second threshold": "answers, one view",
     "clipping drawn afresh when asked again": "answers, one view",
     "a node's fewest participants not checked": "answers, floors",
+    "a plan's delta left to the server": "answers, a lying server",
+    "a plan's delta capped round by round": "answers, a lying server",
+    "a limit on epsilon alone": "answers, a lying server",
+    "a method that is not private answered": "answers, a lying server",
+    "a seeded run answered": "answers, a lying server",
+    "a request that does not say that it is seeded": "answers, a lying server",
     "a bad box that stops its receiver": "masks, bad boxes",
     "a masked sum read before its noise": "others send anything, laplace",
     "items one by one read before their noise": "others send anything, items",

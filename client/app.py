@@ -2,7 +2,7 @@
 
 `app` is the ClientApp of a SuperNode that reads its own file:
 
-    flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
+    flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0 max-delta=1e-4'
 
 `mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users: a data
 frame, a matrix, a path or a population.

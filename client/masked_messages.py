@@ -25,6 +25,7 @@ from fedhist.client.node_config import NodeSettings, read_node_config
 from fedhist.client.node_replies import answered, log_refusal, not_answered
 from fedhist.client.policy import Policy
 from fedhist.display.log_lines import TIMED, log_shown
+from fedhist.display.visible_text import line
 from fedhist.protocol.errors import DecodeError, HandlerFailed, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.stages import MaskingStage
@@ -227,7 +228,7 @@ def _vector(request: SumRequest, message: Message, context: Context, handler: Ha
         }
         vector, clamped = request.layout.to_vector(arrays, _weight_in(reply, request.weighted_by))
     except InvalidInput as problem:
-        raise HandlerFailed(f"its answer can't be masked: {problem}") from None
+        raise HandlerFailed(f"its answer can't be masked: {line(problem)}") from None
     except Exception as error:
         # Where it was, and not what it says: that may quote users' data.
         frames = traceback.extract_tb(error.__traceback__)

@@ -1,6 +1,6 @@
 """The keys of a node's `--node-config`, each with its type and its use.
 
-    flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
+    flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0 max-delta=1e-4'
 
 docs/node-settings.md has the same table; a test compares the two.
 """
@@ -111,7 +111,8 @@ FILE_KEYS = (
 )
 POLICY_KEYS = (
     Key("max-epsilon", Kind.NUMBER, "what all runs together may cost; needs a `memory-path`"),
-    Key("max-delta", Kind.NUMBER, "the same for delta; with both, many runs cost less than their sum"),
+    Key("max-delta", Kind.NUMBER, "the same for delta, below 1; left out: 1e-4 beside a `max-epsilon`"),
+    Key("max-plan-delta", Kind.NUMBER, "what one plan may cost in all its rounds; left out: 1e-5"),
     Key("minimum-cohort", Kind.WHOLE, "the fewest users with which a plan may release"),
     Key("minimum-masking", Kind.MASKING, "the least masking; left out: signed for a node with an identity"),
     Key(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedhist.display.visible_text import block, line, visible
 from fedhist.protocol.errors import (
     HandlerFailed,
     InvalidFile,
@@ -51,19 +52,21 @@ def outcome_of(error: Exception) -> tuple[Status, Refusal]:
 def line_of(error: Exception, *, about: Sequence[str], config: Mapping[str, object]) -> str:
     """The line for the node's log.
 
+    Whatever the server wrote, such as the name of a run, neither begins a line of its own nor talks to a terminal.
+
     Args:
         error: why there is no answer.
         about: what was asked: the run, the round and the stage, in words.
         config: the node's configuration.
     """
     status, reason = outcome_of(error)
-    words = [f"{', '.join(about)}: {status.value}, {reason.value}: {reason.in_words}"]
+    words = [f"{', '.join(map(visible, about))}: {status.value}, {reason.value}: {reason.in_words}"]
     if isinstance(error, Refused):
-        words += [error.local] if error.local else []
-        words += [str(error.__cause__)] if isinstance(error.__cause__, InvalidInput) else []
+        words += [line(error.local)] if error.local else []
+        words += [line(error.__cause__)] if isinstance(error.__cause__, InvalidInput) else []
     else:
         words.append(
-            str(error)
+            block(str(error))
             if isinstance(error, InvalidInput | HandlerFailed)
             else f"the error is {type(error).__name__}"
         )

@@ -11,6 +11,7 @@ from flwr.app import Context
 from fedhist.client.node_config import NodeSettings, read_node_config
 from fedhist.client.policy import Policy
 from fedhist.protocol.histograms import Labels
+from fedhist.protocol.labels.intervals import bin_labels, checked_edges
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plugins.loading import load_file_once
 
@@ -30,9 +31,11 @@ def node_population(context: Context) -> NodeSettings:
 
 
 def node_items(context: Context) -> Labels | None:
-    """The public list that the node's own configuration names as `items-path`."""
-    path = read_node_config(context.node_config).items_path
-    return None if path is None else read_items(path)
+    """The public list that the node's own configuration names as `items-path`, or its `bins`."""
+    settings = read_node_config(context.node_config)
+    if settings.bins is not None:
+        return bin_labels(checked_edges(settings.bins))
+    return None if settings.items_path is None else read_items(settings.items_path)
 
 
 def node_policy(context: Context) -> Policy:

@@ -20,13 +20,24 @@ from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import FILLED_IN
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
-from fedhist.protocol.plan.round_costs import choice_cost, release_cost, table_cost
+from fedhist.protocol.plan.round_costs import (
+    MAX_PLAN_DELTA,
+    choice_cost,
+    promises,
+    release_cost,
+    run_cost,
+    table_cost,
+)
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
+
+DEFAULT_MAX_DELTA = 10 * MAX_PLAN_DELTA
+"""Of all runs: a chance of one in ten thousand, over a node's life, that all of a user's data shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +45,11 @@ class Policy:
     """The device's own limits.
 
     Args:
-        max_epsilon, max_delta: what all runs that the device remembers may cost together. With both, a `Limit`: a
-            server may choose later plans in view of earlier results. With one of them, costs are added up.
+        max_epsilon, max_delta: what all runs that the device remembers may cost together, a `Limit`: a server may
+            choose later plans in view of earlier results. Without `max_epsilon` nothing is limited. With it,
+            `max_delta` is 1e-4 if it is left out, ten times what one plan may cost.
+        max_plan_delta: the most delta of one plan, the sum over all its rounds, with a limit or without one. Whatever
+            its epsilon, a plan may show all that a user has with this probability.
         minimum_cohort: the fewest users. Plans that would release with fewer are refused.
         minimum_masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed"
             for a device with an identity, and "none" for one without.
@@ -49,12 +63,16 @@ class Policy:
         directory: the number of keys in the device's directory, which `for_device` fills in.
         noise_from_devices: whether plans that leave the noise to the server are refused.
         window_runs: for plans with a window, the number of runs that may read the same day.
+        simulated: whether nobody real is behind the device, which then also answers plans that are not private, seeded
+            runs and plans of any delta. For the process that starts the device to say, never a server.
 
-    The three before that can be met under masks only, so a device that sets one of them refuses plans without masking.
+    Those from `minimum_participants` to `noise_from_devices` can be met under masks only, so a device that sets one
+    of them refuses plans without masking.
     """
 
     max_epsilon: float = math.inf
-    max_delta: float = math.inf
+    max_delta: float = FILLED_IN
+    max_plan_delta: float = MAX_PLAN_DELTA
     minimum_cohort: int = 1
     minimum_masking: str | None = None
     minimum_participants: int | None = None
@@ -62,10 +80,23 @@ class Policy:
     noise_from_devices: bool = False
     window_runs: int = 1
     directory: int = 0
+    simulated: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.max_epsilon >= 0 and self.max_delta >= 0):
-            raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
+        if self.max_delta is None:
+            object.__setattr__(self, "max_delta", DEFAULT_MAX_DELTA if self.is_limited else math.inf)
+        elif not self.is_limited and self.max_delta != math.inf:
+            raise InvalidPlan(
+                "a device has a max-delta and no max-epsilon",
+                allowed="both, or a max-epsilon alone",
+                advice="set max-epsilon: with any epsilon next to nothing is hidden, whatever the delta",
+            )
+        if self.is_limited:
+            Limit(self.max_epsilon, self.max_delta)
+        if not 0 <= self.max_plan_delta < 1:
+            raise InvalidPlan(
+                f"a device's largest delta of one plan is {self.max_plan_delta}", allowed="from 0 to below 1"
+            )
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
         if self.window_runs < 1:
@@ -89,19 +120,16 @@ class Policy:
     @property
     def is_limited(self) -> bool:
         """Whether the cost of runs is limited, which needs a memory of what they cost."""
-        return math.isfinite(self.max_epsilon) or math.isfinite(self.max_delta)
+        return self.max_epsilon != math.inf
 
     @property
     def limit(self) -> Limit | None:
-        """What a ledger would count by; None where costs are added up, because epsilon or delta is not limited."""
-        limited = math.isfinite(self.max_epsilon) and self.max_delta < 1
-        return Limit(self.max_epsilon, self.max_delta) if limited else None
+        """What a ledger would count by; None for a device without a limit."""
+        return Limit(self.max_epsilon, self.max_delta) if self.is_limited else None
 
     def has_room(self, total: Spending) -> bool:
         """Whether this may be spent in runs that were chosen in view of each other."""
-        if self.limit is not None:
-            return self.limit.has_room(total)
-        return total.cost.fits(epsilon=self.max_epsilon, delta=self.max_delta)
+        return self.limit is None or self.limit.has_room(total)
 
     def for_device(self, *, directory: int) -> Policy:
         """The policy with what was left out spelled out.
@@ -225,6 +253,8 @@ def check(policy: Policy, memory: Memory, envelope: Envelope) -> None:
     The policy's floors are those of today: a request that was admitted under lower ones is not answered again.
     """  # noqa: E501 - a table
     plan = envelope.request.plan
+    if not policy.simulated:
+        _check_promise(policy, envelope)
     _check_floors(policy, plan)
     if _is_known(memory, envelope) and plan.is_masked:
         raise Refused(Refusal.SECOND_REQUEST)
@@ -311,25 +341,15 @@ def _check_limits(policy: Policy, memory: Memory, envelope: Envelope) -> None:
     check_not_answered(memory.windows, envelope.run, window, most=policy.window_runs)
     now, later = _costs(memory, envelope)
     spent, due = memory.spent, now + later
-    if due == Spending() or policy.has_room(spent + due):
+    if due == Spending() or policy.limit is None or policy.limit.admits(spent, due):
         return
-    if policy.limit is not None and policy.limit.admits(spent, due):
-        return
-    raise Refused(
-        Refusal.OVER_BUDGET,
-        local=f"{_counted(policy, spent)} spent, and the run by itself may cost epsilon {due.epsilon:g} and delta "
-        f"{due.delta:g}",
-    )
-
-
-def _counted(policy: Policy, spent: Spending) -> str:
-    """What was spent, as the policy counts it."""
-    if policy.limit is None:
-        epsilon, delta = policy.max_epsilon, policy.max_delta
-        return f"epsilon {spent.epsilon:g} of {epsilon:g} and delta {spent.delta:g} of {delta:g} are"
     claimed = policy.limit.claimed(spent)
     known = f"{claimed:.4g}" if math.isfinite(claimed) else "all"
-    return f"of epsilon {policy.max_epsilon:g} at delta {policy.max_delta:g}, {known} is"
+    raise Refused(
+        Refusal.OVER_BUDGET,
+        local=f"of epsilon {policy.max_epsilon:g} at delta {policy.max_delta:g}, {known} is spent, and the run by "
+        f"itself may cost epsilon {due.epsilon:g} and delta {due.delta:g}",
+    )
 
 
 def _costs(memory: Memory, envelope: Envelope) -> tuple[Spending, Spending]:
@@ -378,6 +398,19 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Spending:
         case Round.RELEASE if not paid:
             return release_cost(plan)
     return Spending()
+
+
+def _check_promise(policy: Policy, envelope: Envelope) -> None:
+    """Refuse what protects nobody real: methods that are not private, noise that a seed gives away, a large delta."""
+    plan = envelope.request.plan
+    if envelope.seeded or not promises(plan):
+        raise Refused(Refusal.NOT_PRIVATE, local="the run is seeded" if envelope.seeded else "")
+    cost = run_cost(plan).cost
+    if not cost.fits(epsilon=math.inf, delta=policy.max_plan_delta):
+        words = (
+            f"all its rounds may cost delta {cost.delta:g}, and max-plan-delta is {policy.max_plan_delta:g}"
+        )
+        raise Refused(Refusal.LARGE_DELTA, local=words)
 
 
 def _check_floors(policy: Policy, plan: Plan) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -39,6 +40,7 @@ from fedhist.protocol.wire.envelope import (
 if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
 
+log = logging.getLogger("fedhist")
 NodeMemory = MemoryFile | ContextMemory
 
 
@@ -74,11 +76,15 @@ class Node:
                 allowed="max-epsilon and max-delta together with a memory-path",
                 advice="add a memory-path to the node's configuration, or memory= to mount; in simulations, simulated=",
             )
-        return policy
+        return replace(policy, simulated=True) if self.simulated(context) else policy
 
     def standing(self, context: Context, *, signed: bool) -> tuple[Policy, Identity | None]:
         """The node's policy, and its identity where the round is signed or the policy asks for one."""
         policy = self.limits(context)
+        if not (policy.is_limited or policy.simulated):
+            log.warning(
+                "this node has no max-epsilon: it answers any number of runs, whatever they cost together"
+            )
         identity = self.identity(context) if signed or policy.minimum_masking is None else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
@@ -242,9 +248,14 @@ class MaskedHandler(_Answering):
             advice = "add a memory-path to the node's configuration, or memory= to mount"
             raise Refused(Refusal.NO_MEMORY, local=advice)
         memory = self.node.memory_of(context)
+        try:
+            terms, following = terms_of(envelope), next_session(envelope)
+        except InvalidInput as problem:
+            # The plan's own fault, such as a vector that is too long: not that of the node's configuration.
+            raise Refused(Refusal.MALFORMED) from problem
         return step(
             envelope.run,
-            terms_of(envelope),
+            terms,
             message.content.config_records[RECORD].get(MASKING),
             begins=self.stage == MASKED_STAGES[0],
             sessions=memory,
@@ -254,7 +265,7 @@ class MaskedHandler(_Answering):
             source=self.node.source(context).fork(
                 "masking", context.node_id, envelope.request.round.value, self.stage
             ),
-            following=next_session(envelope),
+            following=following,
         )
 
     def _admitted(

@@ -19,6 +19,7 @@ import fedhist  # waits for the package as in fedhist.server_app
 from fedhist.client.app import (
     mount,
     node_identity,
+    node_items,
     node_memory,
     node_plugins,
     node_policy,
@@ -27,7 +28,7 @@ from fedhist.client.app import (
 from fedhist.client.node_config import NodeSettings
 from fedhist.client.virtual_nodes import is_virtual
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Population
+from fedhist.protocol.histograms import Labels, Population
 from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
@@ -62,6 +63,11 @@ def places_with_simulations() -> list[str]:
     ]
 
 
+def items(context: Context) -> Labels | None:
+    """The node's public list. A virtual node has none: its items have the numbers of the plan."""
+    return None if is_virtual(context) else node_items(context)
+
+
 def plugins(context: Context) -> None:
     """Load what a node's own configuration names. A virtual node has none, no data either, and takes the run's."""
     named = context.run_config.get("plugin", "")
@@ -81,6 +87,7 @@ def source(context: Context) -> Source:
 app = mount(
     ClientApp(),
     users,
+    items=items,
     policy=node_policy,
     source=source,
     memory=node_memory,

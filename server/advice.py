@@ -14,6 +14,7 @@ import numpy as np
 
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.checks import usual_delta
 from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.composition import basic_total, tight_total
@@ -123,11 +124,12 @@ def _weak_promises(plan: Plan) -> dict[str, str]:
             "--total-epsilon: at most 10 is usual"
         )
     for charge in charges:
-        if charge.delta > 1 / plan.users:
+        if charge.delta > 1 / (10 * plan.users):
             found["delta"] = (
-                f"delta {charge.delta:g} is above 1/users: a round that shows all data of "
+                f"delta {charge.delta:g} is above 1/(10 users): a round that shows all data of "
                 f"{charge.delta * plan.users:,.3g} of {plan.users:,} users, drawn at random, would keep this promise. "
-                f"Lower --delta{'-select' if charge.round == Round.SELECT else ''} to well below {1 / plan.users:.3g}"
+                f"Lower --delta{'-select' if charge.round == Round.SELECT else ''} to "
+                f"{usual_delta(plan.users):.3g} or less"
             )
     return found
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.display.log_lines import log_shown
-from fedhist.protocol.errors import RoundFailed
+from fedhist.display.log_lines import errors_as_sentences, log_shown
+from fedhist.protocol.errors import InvalidInput, InvalidPlan, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.round_costs import MAX_PLAN_DELTA, run_cost
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.plugins.loading import load_file
 from fedhist.protocol.privacy.ledger import Ledger
@@ -38,6 +39,10 @@ from fedhist.server.steps import check_runnable
 from fedhist.server.totals import total_words
 
 log = logging.getLogger("fedhist")
+errors_as_sentences()
+
+_SIMULATION = "flwr-simulation"
+"""What Flower calls the task of a run whose nodes it simulates, in the record of the run that it gives a ServerApp."""
 
 
 def run_on_grid(
@@ -65,7 +70,8 @@ def run_on_grid(
         grid: what Flower hands to a ServerApp's main function.
         plan: what to run. Selectors that are not private are refused.
         ledger: where each charge is written before its noise is drawn; None uses one that ends with the call.
-        source: where noise comes from. None is the operating system; anything else is for simulations.
+        source: where noise comes from. None is the operating system; anything else is for simulations, and nodes with
+            real users refuse it.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
         timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
         minimum_nodes: the number of nodes to wait for before the first round. Later rounds ask the nodes that are
@@ -75,8 +81,11 @@ def run_on_grid(
         observe: called with each event of the run, see `fedhist.protocol.events`; charges come from the ledger.
         directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
     """
+    _check_delta(plan)
+    drawing = SystemSource() if source is None else source
     transport = GridTransport(
         grid=grid,
+        seeded=drawing.seeded,
         timeout=timeout,
         minimum_nodes=minimum_nodes,
         node_timeout=node_timeout,
@@ -91,7 +100,7 @@ def run_on_grid(
                 plan,
                 transport,
                 ledger=Ledger() if ledger is None else ledger,
-                source=SystemSource() if source is None else source,
+                source=drawing,
                 on_state=tell_states(observe, simulated=False),
             )
         except RoundFailed as failure:
@@ -107,6 +116,13 @@ def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -
     The ledger calls the run by its label.
     """
     check_runnable(settings.plan, simulated=False)
+    _check_delta(settings.plan)
+    if settings.seed is not None and grid.run.primary_task_type != _SIMULATION:
+        raise InvalidInput(
+            "the run-config has a seed, and the run is no simulation: anyone who knows the seed can take the noise off",
+            allowed="a seed where Flower simulates the nodes",
+            advice="leave seed out; no node was asked, and nothing was spent",
+        )
     check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)
@@ -146,6 +162,17 @@ def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -
             run.write(settings.out, document, release, labels)
             log.info("result written")
     return release
+
+
+def _check_delta(plan: Plan) -> None:
+    """Refuse what no node answers that has not raised its own cap."""
+    delta = run_cost(plan).delta
+    if delta > MAX_PLAN_DELTA:
+        raise InvalidPlan(
+            f"all rounds of the plan may cost delta {delta:g}",
+            allowed=f"up to {MAX_PLAN_DELTA:g}, which is what nodes with real users answer",
+            advice="lower --delta and --delta-select to well below 1 over the number of users",
+        )
 
 
 def run_campaign(grid: Grid, config: Mapping[str, Value]) -> list[Window]:

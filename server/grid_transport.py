@@ -37,6 +37,7 @@ class GridTransport:
     Args, beside those that `run_on_grid` describes:
         labels: over an open domain, labels whose numbers are known beforehand, in simulations.
         simulated: True only in a simulation, which has the whole population.
+        seeded: whether the server's noise comes from a seed, which real nodes refuse.
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
@@ -51,6 +52,7 @@ class GridTransport:
     node_timeout: float = 60.0
     labels: Labels | None = None
     simulated: bool = False
+    seeded: bool = False
     on_report: Callable[[RoundReport], None] = lambda report: None
     observe: Observer = ignore
     on_error: Callable[[str], None] = lambda reason: None
@@ -68,6 +70,7 @@ class GridTransport:
             run=self.run,
             request=request,
             items_digest=items_digest(self.labels) if request.plan.items else b"",
+            seeded=self.seeded,
         )
         ahead = self.ahead.get(terms_of(envelope).session, {}) if request.plan.is_masked else {}
         nodes = self._nodes(request.plan, ahead)

@@ -23,6 +23,7 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.checks import usual_delta
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, is_number
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
@@ -53,7 +54,7 @@ def plans_for_total(
             total_delta of 0.
         total_epsilon: of all rounds of all questions together, by tight composition.
         total_delta: of all rounds of all questions together, shared by weight among those that spend delta. None is
-            1e-6.
+            `usual_delta` of the users.
         weights: each question's share of the precision of the noise, relative to the others; 1 where it is left out.
 
     Raises:
@@ -62,7 +63,9 @@ def plans_for_total(
     """
     shares = _shares(questions, weights or {})
     check_epsilon(total_epsilon, "total-epsilon")
-    total, delta = float(total_epsilon), 1e-6 if total_delta is None else total_delta
+    total, delta = float(total_epsilon), total_delta
+    if delta is None:
+        delta = usual_delta(max([1, *filter(is_number, (one.get("users") for one in questions.values()))]))
     if delta != 0:
         check_delta(delta, "total-delta")
     several = len(questions) > 1

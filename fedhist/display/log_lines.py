@@ -1,4 +1,4 @@
-"""Our log on stderr, in a process that has not set up logging for it."""
+"""Our log on stderr, in a process that has not set up logging for it, and our errors in Flower's log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,29 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fedhist.display.visible_text import line
+from fedhist.protocol.errors import FedhistError, UnexpectedMessage
+
 log = logging.getLogger("fedhist")
 
 PLAIN = "fedhist: %(message)s"
 TIMED = "%(asctime)s fedhist: %(message)s"
+
+
+def errors_as_sentences() -> None:
+    """Let Flower's log show an expected error of ours as its sentence, in place of thirty lines of traceback.
+
+    The run fails as with any other error.
+    """
+    logging.getLogger("flwr").addFilter(_as_sentence)
+
+
+def _as_sentence(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, FedhistError) and not isinstance(error, UnexpectedMessage):
+        record.msg, record.args = "%s: %s", (record.getMessage(), line(error))
+        record.exc_info = None
+    return True
 
 
 @contextmanager

@@ -26,6 +26,14 @@ _MAX_OPEN_MASS = 2.0**45
 _MAX_BUCKETED = 2**24
 
 
+def usual_delta(users: float) -> float:
+    """The delta of a round that names none: one over ten times the users, and at most 1e-6.
+
+    Above one over the users, a round that shows all data of some user at random would keep its promise.
+    """
+    return min(1e-6, 1 / (10 * users))
+
+
 def check_sizes(plan: Plan) -> None:
     """Refuse numbers of users, items, candidates and buckets that are out of range."""
     check_whole("users", plan.users, 1, MAX_USERS)

@@ -103,7 +103,7 @@ class PlanFields:
     delta: float = _field(
         FILLED_IN,
         "Delta of the released histogram, a probability well below 1 / users. Roughly how often epsilon may not hold.",
-        filled_in="1e-6; 0 for laplace over a closed domain",
+        filled_in="1 / (10 users), at most 1e-6; 0 for laplace over a closed domain",
         symbol="D",
     )
     epsilon_select: float = _field(
@@ -116,7 +116,7 @@ class PlanFields:
         FILLED_IN,
         "Delta of choosing the threshold. Only dpsgd, m-quantile, Gaussian noise from devices and the test of "
         "--table-capacity spend it.",
-        filled_in="1e-6",
+        filled_in="1 / (10 users), at most 1e-6",
         symbol="D",
     )
     neighbours: Neighbours = field(

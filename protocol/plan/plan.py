@@ -25,6 +25,7 @@ from fedhist.protocol.plan.checks import (
     check_relation,
     check_sizes,
     check_thresholds,
+    usual_delta,
 )
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
 from fedhist.protocol.plan.discovery_terms import (
@@ -56,7 +57,6 @@ from fedhist.protocol.privacy.neighbours import (
 )
 
 PLAN_VERSION = 1
-DEFAULT_DELTA = 1e-6
 # A threshold in so fine a unit that nothing of a sensitivity is rounded.
 _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
@@ -94,10 +94,10 @@ class Plan(PlanFields):
         default = "exponential-v" if one_release else "weighted-quantile"
         self._fill_in("selector", "quantile" if self.per_item else default)
         self._set("plugins", identities_used(self.selector, self.release))
-        self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
-        self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
         check_relation(self)
+        self._fill_in("delta", 0.0 if self.is_pure else usual_delta(self.users))
+        self._fill_in("delta_select", usual_delta(self.users))
         check_mechanism(self)
         check_campaign(self)
         check_domain(self)

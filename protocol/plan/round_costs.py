@@ -12,6 +12,9 @@ noise is known if it is one of the project's own:
 | `output-perturbation` | pure |
 | any other selector | approximate: nothing is known but epsilon-select and delta-select |
 
+The selectors `oracle`, `median` and `p90` read exact sums, and a method from outside may say that it is not private:
+`promises` has the answer, for devices that refuse such plans.
+
 Releases of rules from outside and those above a bar are approximate. Charges of a server that runs the plan are never
 above this, in any of the four numbers (a test compares them for every kind of plan). The slack of noise in shares of
 devices, below 10^-40, is the only thing left out: it is lost in the rounding of the sums.
@@ -21,9 +24,11 @@ from __future__ import annotations
 
 from fedhist.protocol.measurements.noisy_tail import select_multiplier
 from fedhist.protocol.plan.discovery_terms import ways_to_release
+from fedhist.protocol.plan.fields import SELECTOR_NAMES
 from fedhist.protocol.plan.plan import Plan
 from fedhist.protocol.plan.table_terms import most_of_table
-from fedhist.protocol.plugins.registry import measured_by
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import measured_by, plugin_named
 from fedhist.protocol.privacy.concentrated import (
     Spending,
     bounded_range_rho,
@@ -37,6 +42,14 @@ from fedhist.protocol.privacy.neighbours import Norm
 
 _EXPONENTIAL = frozenset({"weighted-quantile", "quantile", "exponential-v", "exponential-sharp"})
 _GAUSSIAN = frozenset({"dpsgd", "m-quantile"})
+_EXACT = frozenset({"oracle", "median", "p90"})
+
+MAX_PLAN_DELTA = 1e-5
+"""The most delta of one run: what our server asks of real users, and what a node answers unless it is set otherwise.
+
+With probability delta a mechanism may show all that a user has, whatever its epsilon. So a device must not leave it to
+the server how often that may happen: a plan of epsilon 1e-6 and delta 0.49 costs next to no epsilon.
+"""
 
 
 def choice_cost(plan: Plan) -> Spending:
@@ -74,3 +87,25 @@ def release_cost(plan: Plan) -> Spending:
 def table_cost(plan: Plan) -> Spending:
     """The most that a table under masks may cost; nothing for a plan that has none."""
     return Spending.of_cost(most_of_table(plan))
+
+
+def run_cost(plan: Plan) -> Spending:
+    """The most that all rounds of a run may cost; of a campaign all its releases, and one choice."""
+    return Spending.total([choice_cost(plan), release_cost(plan), table_cost(plan)])
+
+
+def promises(plan: Plan) -> bool:
+    """Whether the plan's methods say that they are private. A selector that is not known here promises nothing.
+
+    The same question as the server's own (`server/declared.py`), which devices can't leave to it.
+    """
+    after, declared = plan.releasing, []
+    if plan.selector not in SELECTOR_NAMES:
+        plugin = plugin_named(Kind.SELECTOR, plan.selector)
+        if plugin is None or not (plugin.thing.private or not plugin.thing.reads):
+            return False
+        declared += [plugin.thing.charges(after)] if plugin.thing.reads else []
+    if plan.release is not None and (rule := plugin_named(Kind.RELEASE, plan.release)) is not None:
+        declared.append(rule.thing.charges(after.one_way, None))
+    private = all(charges and all(charge.private for charge in charges) for charges in declared)
+    return private and plan.selector not in _EXACT

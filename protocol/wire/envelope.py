@@ -1,7 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
     request   version · run · round · plan (JSON) · plan-digest · items-digest · asks · what the rounds before hand on
-              (`protocol/measurements/given.py`) and settle (`protocol/settled.py`)
+              (`protocol/measurements/given.py`) and settle (`protocol/settled.py`) · seeded, in simulations alone
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from fedhist.display.visible_text import is_hidden
 from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refused
 from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.masking.stages import MaskingStage
@@ -46,7 +47,8 @@ PARTICIPANT_BYTES = 8
 ENVELOPE_VERSION = 2
 MAX_RUN_NAME = 64
 _ITEMS_TAG = b"fedhist/1/items"
-_OTHER_FIELDS = {"version", "run", "round", "plan", "plan-digest", "items-digest", "asks", MASKING}
+_SEEDED = "seeded"
+_OTHER_FIELDS = {"version", "run", "round", "plan", "plan-digest", "items-digest", "asks", _SEEDED, MASKING}
 
 Field = str | int | bytes | list[int]
 
@@ -64,6 +66,11 @@ class Refusal(StrEnum):
 
     MALFORMED = "malformed", "the node can't read the request; it may have another version of fedhist"
     OVER_BUDGET = "over-budget", "the node's own limit on cost would be passed"
+    LARGE_DELTA = "large-delta", "the plan's rounds may cost more delta than the node's max-plan-delta"
+    NOT_PRIVATE = (
+        "not-private",
+        "the plan has a method that is not private, or the run a seed; only simulated nodes answer",
+    )
     SMALL_COHORT = "small-cohort", "the node wants more users than the plan's minimum-cohort"
     SECOND_REQUEST = "second-request", "the node was asked something else, or the same, in this round before"
     OTHER_PLAN = "other-plan", "the node was asked about another plan in this run before"
@@ -112,11 +119,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Envelope:
-    """A request with the name of its run and, over a closed domain with names, the digest of the public list."""
+    """A request with the name of its run and, over a closed domain with names, the digest of the public list.
+
+    `seeded` says that the server's noise comes from a seed, so that it hides nobody.
+    """
 
     run: str
     request: Request
     items_digest: bytes = b""
+    seeded: bool = False
 
     def to_fields(self) -> dict[str, Field]:
         """The request as flat fields."""
@@ -131,6 +142,7 @@ class Envelope:
             "asks": request.asks,
             **request.given.to_fields(),
             **request.settled.to_fields(),
+            **({_SEEDED: 1} if self.seeded else {}),
         }
 
     @classmethod
@@ -139,8 +151,8 @@ class Envelope:
         if fields.get("version") != ENVELOPE_VERSION:
             raise DecodeError(f"a request of another version; this side speaks version {ENVELOPE_VERSION}")
         run, digest = take(fields, "run", str), take(fields, "items-digest", bytes)
-        if not 1 <= len(run) <= MAX_RUN_NAME:
-            raise DecodeError(f"the run's name has {len(run)} characters; allowed: 1 to {MAX_RUN_NAME}")
+        if not 1 <= len(run) <= MAX_RUN_NAME or is_hidden(run):
+            raise DecodeError(f"the run's name is no text of 1 to {MAX_RUN_NAME} visible characters")
         try:
             plan = _read_plan(take(fields, "plan", str), registered())
         except OtherPlugin as other:
@@ -149,7 +161,7 @@ class Envelope:
             raise DecodeError("the plan is not a valid one") from None
         if plan.digest != fields.get("plan-digest"):
             raise DecodeError("the plan is not the one that its digest names")
-        return cls(run=run, request=_read_request(plan, fields), items_digest=digest)
+        return cls(run, _read_request(plan, fields), digest, seeded=_SEEDED in fields)
 
     @property
     def fingerprint(self) -> str:

@@ -14,18 +14,21 @@ from fedhist.client.device import answer_population, clear_answer
 from fedhist.client.policy import Memory, Policy, admit, check, round_cost
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.composition import epsilon_at
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
-from fedhist.server.steps import select_request
+from fedhist.server.steps import planned_charges, select_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, none_wrong
 from fedhist.simulations.audit.worlds import crafted, release_at, requests_of
 
 NODES = 6
 _ASKED = 20
 """How often a device is asked again. One of four items is kept, so that this many equal answers are no coincidence."""
+_DELTA_OF_ALL = 1e-4
+"""Of all that a device answers that has a limit on epsilon and names none on delta."""
 _LABELS = ("a", "b", "c", "d")
 
 
@@ -37,7 +40,7 @@ _CLOSED = _COMMON | {"items": len(_LABELS), "mechanism": "laplace"}
 _SECAGG = _CLOSED | {"masking": "secagg", "participants": NODES, "corrupt_share": 0.0, "dropout_share": 0.0}
 _CLEAR = {
     "closed": _CLOSED,
-    "open": _COMMON | {"domain": "open", "release": "truncated-laplace", "delta": 0.01},
+    "open": _COMMON | {"domain": "open", "release": "truncated-laplace"},
 }
 _MASKED = {"masked": _SECAGG, "masked, noise from devices": _SECAGG | {"noise_from": "devices"}}
 
@@ -144,9 +147,37 @@ def floors(setting: Setting) -> Finding:
     return none_wrong(setting, wrong, len(lower) + 2, "plans accepted or refused by mistake")
 
 
+def lying_server(setting: Setting) -> Finding:
+    """A device with a limit answers nothing that its users were not promised, whatever the server asks.
+
+    It is asked for plans whose epsilon is next to nothing and whose delta is not, in one round or split over several;
+    for methods that say that they are not private; for a seeded run; for another plan or threshold in a run; and for
+    run after run, until it refuses: what it has answered by then must fit its limit.
+    """
+    tiny: dict[str, Any] = {"epsilon": 1e-3, "epsilon_select": 1e-3}
+    gaussian = _CLOSED | {"mechanism": "gaussian"}
+    signed = gaussian | {"masking": "secagg-signed", "participants": NODES, "noise_from": "devices"}
+    half, split = {"delta": 0.49}, {"delta": 6e-6, "delta_select": 6e-6}
+    plan = Plan(**gaussian)
+    lies = [Plan(**base | tiny | more) for base in (gaussian, signed) for more in (half, split)]
+    lies += [Plan(**_CLOSED | tiny | {"delta_select": 0.49})]
+    lies += [Plan(**_CLOSED | {"selector": name}) for name in ("oracle", "median", "p90")]
+    first, policy = Envelope("run 0", release_at(plan, 1)), Policy(max_epsilon=2.0)
+    asked = [replace(first, seeded=True), *(Envelope("run 0", release_at(lie, 1)) for lie in lies)]
+    wrong = sum(_admits(Memory(), envelope, policy) for envelope in asked)
+    memory, runs = admit(policy, Memory(), first), 1
+    again = [Envelope("run 0", requests_of(other)[1]) for other in (plan, replace(plan, epsilon=0.5))]
+    wrong += sum(_admits(memory, envelope, policy) for envelope in again)
+    while runs < _ASKED and _admits(memory, envelope := replace(first, run=f"run {runs}"), policy):
+        memory, runs = admit(policy, memory, envelope), runs + 1
+    # Of each run the release alone was asked for; its charge is the last.
+    wrong += epsilon_at(runs * planned_charges(plan)[-1:], _DELTA_OF_ALL) > policy.max_epsilon
+    return none_wrong(setting, wrong, len(asked) + len(again) + 1, "requests answered that should be refused")
+
+
 def _admits(memory: Memory, envelope: Envelope, policy: Policy | None = None) -> bool:
     try:
-        check(policy or Policy(), memory, envelope)
+        check(policy or Policy(), memory, Envelope.from_fields(envelope.to_fields()))
     except Refused:
         return False
     return True
@@ -164,4 +195,5 @@ CHECKS = (
     Check("answers, counted once", counted_once),
     Check("answers, one view", one_view),
     Check("answers, floors", floors),
+    Check("answers, a lying server", lying_server),
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.policy import DEFAULT_MAX_DELTA
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MIN_PARTICIPANTS
@@ -166,6 +167,7 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
                 "items-path": str(folder / "items.txt"),
                 "memory-path": str(folder / f"node-{number}.memory"),
                 "max-epsilon": demo.node_limit,
+                "max-delta": DEFAULT_MAX_DELTA,
                 "minimum-cohort": 2,
                 "minimum-masking": demo.masking,
             }

@@ -55,7 +55,7 @@ def histograms(
             `Plan`. Or the names of columns alone. Where neither `items` nor `bins` are given, items are found
             privately.
         total_epsilon: of all questions together.
-        total_delta: of all questions together; 1e-6 if left out.
+        total_delta: of all questions together; 1 / (10 users) if left out, at most 1e-6.
         user: the column of the user, for all questions.
         count: the column of the count, for questions that name no other.
         time: the column that says when, for a `window`, which all questions share.

@@ -24,7 +24,9 @@ ROW = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
-    assert {key.field for key in POLICY_KEYS} == {field.name for field in fields(Policy)} - {"directory"}
+    # What `for_device` fills in, and what is for the process that starts the node to say.
+    given = {field.name for field in fields(Policy)} - {"directory", "simulated"}
+    assert {key.field for key in POLICY_KEYS} == given
     assert {key.field for key in FILE_KEYS} == {field.name for field in fields(NodeSettings)} - {"policy"}
     assert len({key.name for key in KEYS}) == len(KEYS)
 
@@ -47,7 +49,8 @@ def test_all_of_it() -> None:
     read = texts | {"bins": "0,10,inf", "normalise": "nfc"}
     assert files.keys() | read.keys() | {"db-url", "query"} == {key.name for key in FILE_KEYS}
     limits = {
-        "max-epsilon": 2, "max-delta": 1e-5, "minimum-cohort": 100, "minimum-masking": "secagg-signed",
+        "max-epsilon": 2, "max-delta": 1e-5, "max-plan-delta": 1e-6, "minimum-cohort": 100,
+        "minimum-masking": "secagg-signed",
         "minimum-participants": 50, "minimum-corrupt-share": 0.1, "noise-from-devices": True,
         "window-runs": 2,
     }  # fmt: skip
@@ -73,7 +76,9 @@ def test_all_of_it() -> None:
         ({"minimum-masking": "signed"}, '"secagg-signed"'),
         ({"minimum-masking": True}, '"secagg-signed"'),
         ({"data-path": 7}, "a path in quotes"),
-        ({"max-epsilon": -1.0}, "negative"),
+        ({"max-epsilon": -1.0}, "the limit is epsilon -1"),
+        ({"max-delta": 1e-5}, "max-delta and no max-epsilon; allowed: both"),
+        ({"max-plan-delta": 1.0}, "largest delta of one plan is 1"),
         ({"identity-path": "k"}, "both, or neither"),
         ({"db-url": "sqlite:///d.db"}, "only one of db-url and query; allowed: both"),
         ({"query": "SELECT 1"}, "only one of db-url and query"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedhist.display.log_lines import TIMED, log, log_shown
+from fedhist.display.log_lines import TIMED, errors_as_sentences, log, log_shown
+from fedhist.protocol.errors import RoundFailed
 
 
 @contextmanager
@@ -62,3 +64,22 @@ def test_flowers_own_logger_is_left_alone() -> None:
     before = (flower.level, list(flower.handlers), flower.propagate)
     with log_shown():
         assert (flower.level, flower.handlers, flower.propagate) == before
+
+
+def test_an_expected_error_is_a_sentence_in_flowers_log_and_a_bug_is_not() -> None:
+    errors_as_sentences()
+    shown, flower = io.StringIO(), logging.getLogger("flwr")
+    handler = logging.StreamHandler(shown)
+    flower.addHandler(handler)
+    try:
+        for error in (RoundFailed("too few\x1b users; nothing was released"), KeyError("a bug")):
+            try:
+                raise error
+            except Exception as raised:
+                flower.error("%s raised an exception", "ServerApp", exc_info=raised)
+    finally:
+        flower.removeHandler(handler)
+    first, *others = shown.getvalue().splitlines()
+    assert first == "ServerApp raised an exception: too few⟨U+001B⟩ users; nothing was released"
+    assert others[0] == "ServerApp raised an exception"
+    assert others[1].startswith("Traceback") and others[-1] == "KeyError: 'a bug'"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -178,6 +179,7 @@ class LocalGrid(Grid):
         self.nodes = nodes
         self.asked: list[Message] = []
         self.came: list[Message] = []
+        self.kind = "flwr-simulation"
 
     @classmethod
     def of(cls, apps: Iterable[ClientApp], faults: dict[int, Fault] | None = None) -> LocalGrid:
@@ -191,7 +193,7 @@ class LocalGrid(Grid):
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError
+        return SimpleNamespace(primary_task_type=self.kind)
 
     def create_message(self, *arguments: Any, **named: Any) -> Message:
         raise NotImplementedError

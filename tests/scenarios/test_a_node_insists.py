@@ -8,14 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
-from local_grid import LocalGrid, Node, message_of, outcome
+from local_grid import LocalGrid, Node, message_of, outcome, run_server_app
 
 from fedhist.client.app import mount
+from fedhist.client.memory_file import MemoryFile
+from fedhist.client.node_log import line_of
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.errors import (
+    HandlerFailed,
+    InvalidFile,
+    InvalidInput,
+    InvalidPlan,
+    MaskingFailed,
+    Refused,
+    RoundFailed,
+)
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
 from fedhist.server.grid_transport import GridTransport
@@ -192,3 +203,102 @@ def test_masks_without_a_memory_file_are_refused(caplog: pytest.LogCaptureFixtur
     app = mount(ClientApp(), lambda context: population_of([ROW]))
     assert_refused(Node(app, VICTIM), plan_of(), "no-memory")
     assert "memory-path" in caplog.text
+
+
+class TestPromises:
+    """What a plan must promise to anybody real, whatever limits a node has set."""
+
+    def test_a_tiny_epsilon_with_a_delta_of_one_half_is_answered_by_nobody(self, tmp_path: Path) -> None:
+        """150 of 150 such runs were, and the mean of the releases was the exact data to within 1.1 counts."""
+        people = enumerate(IDENTITIES[:6], start=VICTIM)
+        nodes = {
+            number: node_of(number, ROW, folder=tmp_path, policy=Policy(max_epsilon=2.0), identity=identity)
+            for number, identity in people
+        }
+        grid = LocalGrid(nodes)
+        plan = plan_of(
+            masking="secagg-signed", participants=6, noise_from="devices", epsilon=1e-6, delta=0.49
+        )
+        with pytest.raises(InvalidPlan, match=r"may cost delta 0\.49"):
+            run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
+        assert not grid.asked
+        transport = GridTransport(grid, directory=IDENTITIES[0].directory)
+        with pytest.raises(MaskingFailed):
+            transport.total(release_at(plan, plan.fixed_threshold))
+        assert all(refusals(node) == ["large-delta"] for node in nodes.values())
+        assert MemoryFile(tmp_path / f"{VICTIM}.memory").read().spent.delta == 0
+
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("selector", ["oracle", "median", "p90"])
+    def test_a_method_that_is_not_private_is_for_simulated_nodes(
+        self, tmp_path: Path, selector: str, masked: bool
+    ) -> None:
+        masks = {} if masked else {"masking": "none", "participants": None}
+        plan = plan_of(selector=selector, threshold=None, **masks)
+        asked = Envelope("one", release_at(plan, plan.at_steps(1)))
+        message = message_of(asked, "advertising" if masked else None)
+        real = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(minimum_masking="none"), identity=None)
+        assert outcome(real.answer(message)) == ("refused", "not-private")
+        app = mount(ClientApp(), lambda context: population_of([ROW]), simulated=lambda context: True)
+        assert outcome(Node(app, VICTIM).answer(message)) == ("answer", "")
+
+    def test_a_seeded_run_is_for_simulated_nodes(self, tmp_path: Path, lab: Any) -> None:
+        """Ten lines that read the seed and the result gave the exact counts."""
+        plan = plan_of(masking="none", participants=None)
+        policy = Policy(minimum_masking="none")
+        grid = LocalGrid({VICTIM: node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=None)})
+        with pytest.raises(RoundFailed, match="not-private"):
+            run_on_grid(grid, plan, source=SeededSource(3))
+        assert not (tmp_path / f"{VICTIM}.memory").exists() or not recalled(tmp_path)
+        assert run_on_grid(lab.grid(lab.population()), plan, source=SeededSource(3)).seeded
+        assert not run_on_grid(grid, plan).seeded
+
+    def test_a_deployments_server_asks_nobody_in_a_seeded_run(self, lab: Any, tmp_path: Path) -> None:
+        grid = lab.grid(lab.population())
+        config = {"users": 60, "items": 6, "max-threshold": 60, "seed": 3, "ledger": str(tmp_path / "l")}
+        run_server_app(grid, config)
+        before, grid.kind = len(grid.asked), "flwr-serverapp"
+        with pytest.raises(InvalidInput, match="has a seed, and the run is no simulation"):
+            run_server_app(grid, config | {"ledger": str(tmp_path / "other")})
+        assert len(grid.asked) == before
+        assert not (tmp_path / "other").exists()
+
+    def test_a_node_without_a_limit_says_so(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        plan = plan_of(masking="none", participants=None)
+        for policy, said in ((Policy(), True), (Policy(max_epsilon=2.0), False)):
+            caplog.clear()
+            node = node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=None)
+            node.answer(message_of(Envelope("one", release_at(plan, plan.fixed_threshold))))
+            assert ("answers any number of runs" in caplog.text) is said
+
+
+def recalled(folder: Path) -> object:
+    """The requests that the node under attack remembers."""
+    return MemoryFile(folder / f"{VICTIM}.memory").read().requests
+
+
+@pytest.mark.parametrize("name", ["one\nfedhist: all is well", "\x1b[2J", "a\u202eb", "\x00"])
+def test_the_name_of_a_run_is_printable(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    plan = plan_of(masking="none", participants=None)
+    node = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(max_epsilon=2.0), identity=None)
+    reply = node.answer(message_of(Envelope(name, release_at(plan, plan.fixed_threshold))))
+    assert outcome(reply) == ("refused", "malformed")
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused("over-budget", local="a\nfedhist: all is well"),
+        InvalidFile("\x1b[2J", allowed="one\x07"),
+        HandlerFailed("its answer can't be masked: \x1b[2J"),
+    ],
+)
+def test_a_nodes_log_has_the_servers_words_in_one_line(error: Exception) -> None:
+    assert line_of(error, about=["train.\x1b[2J", "sum a\nb"], config={}).isprintable()
+
+
+def test_a_plan_that_is_too_large_is_not_the_nodes_configuration(tmp_path: Path) -> None:
+    plan = plan_of(items=2**27, selector="fixed", upper_limits=1e9, max_threshold=60)
+    node = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(minimum_masking="none"), identity=None)
+    assert_refused(node, plan, "malformed")

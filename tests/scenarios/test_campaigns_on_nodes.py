@@ -18,7 +18,7 @@ from tests.builders import rows_of
 from tests.campaigns import SHOPS, WEEKS, campaign_in, runs_of, visits
 
 USERS = 120
-LOOSE = Limit(400, 1e-3)
+LOOSE = Limit(400, 5e-5)
 
 
 def nodes_in(folder: Path, **config: Any) -> LocalGrid:

@@ -15,6 +15,7 @@ from local_grid import context_of, data_of, message_of, outcome
 from fedhist.client import app as client_app
 from fedhist.client.context_memory import recall
 from fedhist.client.policy import Policy
+from fedhist.client_app import app as our_app
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.codec import decode
@@ -55,7 +56,7 @@ class TestRefusals:
         assert outcome(app(message_of(release()), restarted))[0] == "answer"
 
     def test_a_plan_over_the_limit_also_after_a_restart(self, lab: Any) -> None:
-        policy, context = Policy(max_epsilon=1.5), context_of()
+        policy, context = Policy(max_epsilon=1.2), context_of()
         app = lab.app(lab.population(), policy=policy)
         app(message_of(select()), context)
         app(message_of(release()), context)
@@ -148,6 +149,19 @@ class TestTheNodesOwnFile:
         envelope = Envelope(run="r", request=select_request(self.CLOSED), items_digest=digest)
         assert outcome(self.ask(envelope, data_path=data)) == ("refused", "other-items")
 
+    @pytest.mark.parametrize("bins", [False, True])
+    def test_another_list_is_refused_when_keys_are_asked_for_and_no_data_is_read(
+        self, items: str, tmp_path: Path, bins: bool
+    ) -> None:
+        """The app that `flwr run` sends read the data first, unlike the one that it is a copy of."""
+        plan = Plan(users=60, items=2, masking="secagg", participants=3)
+        envelope = Envelope("r", select_request(plan), items_digest(["b", "a"]))
+        config = {"bins": "0,10,20"} if bins else {"items_path": items}
+        config |= {"data_path": str(tmp_path / "not-there.csv"), "memory_path": str(tmp_path / "m.db")}
+        for app in (client_app.app, our_app):
+            reply = app(message_of(envelope, "advertising"), context_of(**config))
+            assert outcome(reply) == ("refused", "other-items")
+
     def test_an_open_domain_needs_no_list(self, data: str) -> None:
         envelope = select(plan=self.OPEN)
         reply = self.ask(envelope, data_path=data)
@@ -177,12 +191,11 @@ class TestTheNodesOwnFile:
         assert outcome(reply) == ("failed", "bad-configuration")
         assert "unknown key max-epsilom" in caplog.text
 
-    @pytest.mark.parametrize("limit", ["max_epsilon", "max_delta"])
     def test_a_limit_without_a_memory_file_is_an_error(
-        self, data: str, caplog: pytest.LogCaptureFixture, limit: str
+        self, data: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         """It held for one Flower run, and every run began anew."""
-        reply = self.ask(select(plan=self.OPEN), data_path=data, **{limit: 9.0})
+        reply = self.ask(select(plan=self.OPEN), data_path=data, max_epsilon=9.0)
         assert outcome(reply) == ("failed", "bad-configuration")
         assert "memory-path" in caplog.text
 

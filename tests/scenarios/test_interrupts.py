@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from fedhist.commands import cli
+from fedhist.protocol.plan.checks import usual_delta
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
 # A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing. The alarm ends a
@@ -209,7 +210,7 @@ def test_a_killed_run_holds_its_reservation_until_a_person_closes_it(tmp_path: P
     assert run.status == "open"
     assert run.charged.epsilon == pytest.approx(0.1)
     assert budget.reserved().epsilon == pytest.approx(1.1)
-    assert budget.reserved().delta == pytest.approx(1e-6)
+    assert budget.reserved().delta == pytest.approx(usual_delta(300_000))
     budget.close(run.id)
     assert budget.reserved().epsilon == 0
     assert budget.spent().epsilon == pytest.approx(0.1)

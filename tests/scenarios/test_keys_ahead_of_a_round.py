@@ -396,7 +396,7 @@ class TestTheNodesOwnLimits:
         self, lab: Any, tmp_path: Path
     ) -> None:
         """With its reason, before anything is shared."""
-        policy, file = Policy(minimum_masking="none", max_epsilon=1.5), MemoryFile(tmp_path / "3.db")
+        policy, file = Policy(minimum_masking="none", max_epsilon=1.2), MemoryFile(tmp_path / "3.db")
         grid = grid_of(lab, tmp_path, policy=policy)
         events = list[Event]()
 

@@ -109,6 +109,8 @@ class Device(Node):
             source=lambda context: SeededSource(SEED),
             memory=lambda context: self.memory,
             identity=lambda context: identities[place],
+            # What is released is compared with what a seed makes of it, which no node with real users answers.
+            simulated=lambda context: True,
         )
         super().__init__(app, FIRST + place)
         self.answered: list[tuple[str, Envelope]] = []

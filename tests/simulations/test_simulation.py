@@ -217,10 +217,10 @@ class TestResult:
         assert set(result.seconds) == set(phases)
 
     @pytest.mark.parametrize(("delta", "noted"), [(1e-2, True), (1e-6, False)])
-    def test_a_delta_above_one_over_users_is_noted(self, delta: float, noted: bool) -> None:
+    def test_a_delta_above_one_over_ten_times_the_users_is_noted(self, delta: float, noted: bool) -> None:
         plan = Plan(users=1_000, items=2, delta=delta)
         notes = simulate(population_of(np.ones((1_000, 2))), plan, seed=1).notes
-        assert any("above 1/users" in note for note in notes) is noted
+        assert any("above 1/(10 users)" in note for note in notes) is noted
 
     @both_domains
     def test_means_over_trials(self, words: SparsePopulation, settings: dict[str, Any]) -> None:
