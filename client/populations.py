@@ -67,8 +67,9 @@ class SparsePopulation:
         """How a notebook shows it: sizes, and where the items come from."""
         listed = {
             ItemOrigin.PUBLIC: "a public list or numbers",
-            ItemOrigin.DATA: "read off the data, so over a closed domain a release is not private",
-            ItemOrigin.TOP: "the most frequent ones, read off the data, so a release is not private",
+            ItemOrigin.SYNTHETIC: "synthetic",
+            ItemOrigin.DATA: "inferred from the data, so over a closed domain a release is not private",
+            ItemOrigin.TOP: "the most frequent ones, inferred from the data, so a release is not private",
         }
         rows: list[tuple[str, object]] = [
             ("users", f"{self.users:,}"),

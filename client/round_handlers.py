@@ -120,7 +120,7 @@ class Node:
         plan, closed = envelope.request.plan, envelope.request.plan.items is not None
         user_key = memory.user_key() if _is_bounded(memory, envelope) else None
         population = self.load(context, window_in(plan.window), user_key)
-        # An answer over items that were read off the data would show that a guess at them was right, and of the most
+        # An answer over items that were inferred from the data would show that a guess at them was right; of the most
         # frequent ones, over an open domain too, what one user has decides which of the others' items count.
         if origin_of(population).tells("closed" if closed else "open"):
             raise _other_items(envelope, population.domain_size, from_data=True)

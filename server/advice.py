@@ -26,6 +26,7 @@ from fedhist.server.steps import planned_charges
 from fedhist.server.words import round_words
 
 _FEW_ITEMS = 64
+_FEW_FOUND = 10
 _MOST_EPSILON = 11.0
 """Of all rounds: 10, beyond which a guarantee is called weak or none (Ponomareva et al. 2023), and a tenth more."""
 _SURE = 2.0
@@ -76,11 +77,9 @@ def _campaign_notes(plan: Plan) -> list[str]:
 
 def release_advice(release: Release) -> list[str]:
     """What to change after a run that released nothing or chose an end of the range of thresholds."""
-    plan = release.plan
-    if not len(release.histogram):
-        return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
-    if plan.threshold is not None:
-        return []
+    plan, little = release.plan, little_released(release)
+    if little or plan.threshold is not None:
+        return little
     chosen = release.round_plan
     lowest, highest = (math.ldexp(steps, -chosen.grid_bits) for steps in chosen.step_range)
     if lowest == highest:
@@ -208,13 +207,23 @@ def _bar_too_high(plan: Plan) -> dict[str, str]:
     return {"bar": warning}
 
 
-def _nothing_found(plan: Plan) -> str:
+def little_released(release: Release) -> list[str]:
+    """What to do about an open domain of which hardly anything was found, or nothing; else nothing."""
+    plan, items = release.plan, len(release.histogram)
+    if not plan.discovers:
+        return [] if items else [_nothing_released(release)]
+    if items >= _FEW_FOUND or plan.known:
+        return []
     bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
-    return (
-        f"nothing was released: no item was found above the bar, which is the weight of {bar:.3g} users who have "
-        f"nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, or raise --epsilon, --delta or "
-        "--discovery-share"
+    found = (
+        f"only {items} item{'' if items == 1 else 's'}" if items else "nothing was released, since no item"
     )
+    return [
+        f"{found} {'were' if items > 1 else 'was'} found above the bar, which is the weight of {bar:.3g} users who "
+        f"have nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, give a public list with "
+        "--items-file, or raise --epsilon, --delta or --discovery-share; to look at data of your own without privacy, "
+        "use --domain closed with --evaluate"
+    ]
 
 
 def _nothing_released(release: Release) -> str:

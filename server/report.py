@@ -44,7 +44,7 @@ def release_document(
             "plan_digest": release.plan.digest.hex(),
             "seed": seed,
             "private": release.private,
-            "simulation_only": release.seeded or not release.private,
+            "simulation_only": not release.private,
             "users_answered": dict(users),
             "users_public": not release.plan.hides_users,
             "threshold": release.threshold,
@@ -131,16 +131,13 @@ def masking_document(plan: Plan) -> dict[str, int]:
 
 def why_not_private(release: Release) -> list[str]:
     """The reasons why a release is not private, a sentence each; none for a private one."""
-    items_tell = release.item_origin.tells(release.plan.domain)
-    reasons = [release.item_origin.note] if items_tell else []
-    if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
-        without = [charge for charge in release.charges if not charge.private]
-        if not without:
-            reasons.insert(0, "not private: its release rule says so")
-        for charge in reversed(without):
+    reasons = []
+    for charge in release.charges:
+        if not charge.private:
             read = "statistic" if charge.round == Round.SELECT else "sum"
-            reasons.insert(0, f"not private: the {method_of(charge)} read the exact {read}")
-    return reasons
+            reasons.append(f"not private: the {method_of(charge)} read the exact {read}")
+    reasons += release.why_never_private
+    return reasons if reasons or release.private else ["not private: its release rule says so"]
 
 
 def name_notes(release: Release, labels: Labels | None) -> list[str]:
@@ -187,10 +184,7 @@ def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
 
 def release_notes(release: Release) -> list[str]:
     """Notes for the reader of a release, from the release alone."""
-    notes = why_not_private(release)
-    if release.seeded:
-        notes.append("simulation only: anyone who knows the seed can subtract the noise")
-    return [*notes, *release_advice(release), *plan_notes(release.plan)]
+    return [*why_not_private(release), *release_advice(release), *plan_notes(release.plan)]
 
 
 def grid_document(

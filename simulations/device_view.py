@@ -1,54 +1,74 @@
-"""One device's message from both sides, for people who want to see what leaves a device. NOT private."""
+"""One device's message from both sides, for people who want to see what leaves a device. The device is made up."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedhist.client.device import answer
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
+from fedhist.protocol.clips.campaign_bound import ONE
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
-from fedhist.protocol.histograms import Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in, only_held
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.histograms import Histograms, Labels
+from fedhist.protocol.masking.encoding import to_integers, to_residues
+from fedhist.protocol.masking.masked_vector import to_vector
+from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round
 
-_SAMPLE_RANK = 0.985
+_LARGEST = 40
+MADE_UP = "a made-up user"
+"""Who is shown: nobody."""
 
 
-def device_view(request: Request, population: Population, *, source: Source) -> Viewed:
-    """What one user's own device sends in this round, and what the server sees of it: the same, without masking.
+def device_view(request: Request, listed: Labels | None) -> Viewed:
+    """What a device would send in this round, and what the server would see of it: the same, without masking.
 
-    The user is one of the first shard who has more than most others. In round 2 the view has the device's items,
-    largest first, with their counts and what clipping made of them.
+    No user of the run is looked at. The device has the counts 40, 20, 13, 10, ... of the first items of a closed
+    domain, of those that a discovery released, or of made-up ones. With masks the server sees their sum with numbers
+    that are drawn evenly, as masks are.
+
+    Args:
+        request: of the round.
+        listed: the names of a closed domain; None for numbers.
     """
-    shard = next(iter(population.shards()))
-    # Somebody who has much, but not most: the same user in both rounds.
-    user = int(np.argsort(user_totals(shard), kind="stable")[int(_SAMPLE_RANK * (shard.users - 1))])
-    device = shard.rows(user, user + 1)
-    names = names_of(population)
-    if request.plan.items is None:
-        device, names = only_held(device, names)
-    contribution = answer(request, device, source=source, labels=names)
-    shown = request.measurement.shown(contribution.summed, request.settled.names(names), VALUES_SHOWN)
-    data = None
-    if request.round is Round.RELEASE:
-        # By number: two names may be written alike.
-        keys = request.settled.keys
-        places = range(device.domain_size) if keys is None else numbers_in(keys, names).tolist()
-        numbers = range(device.domain_size if keys is None else len(keys))
-        sent = dict(request.measurement.shown(contribution.summed, numbers, len(numbers)))
-        counts = entry_counts(device)
-        order = np.argsort(-counts, kind="stable")[:VALUES_SHOWN]
-        held = entry_items(device)[order].tolist()
-        shown = [(str(names[item]), sent.get(str(places[item]), 0.0)) for item in held]
-        data = counts[order].astype(np.float64).tolist()
-    places, values = [name for name, _ in shown[:VALUES_SHOWN]], [value for _, value in shown[:VALUES_SHOWN]]
+    plan, keys = request.plan, request.settled.keys
+    names: Labels = range(plan.items or 0) if listed is None else listed
+    if plan.items is None:
+        names = [f"item {number + 1}" for number in range(VALUES_SHOWN)] if keys is None else list(keys)
+    shown = min(VALUES_SHOWN, len(names))
+    counts = _LARGEST // np.arange(1, shown + 1)
+    left = None if plan.of_campaign is None else np.array([ONE])
+    device = Histograms(np.array([0, shown]), np.arange(shown), counts, len(names), left=left)
+    source = SeededSource(0)
+    sent = answer(request, device, source=source, labels=names)
+    data: list[float] | None = None
+    if plan.is_masked:
+        vector = to_vector(sent, request, names)
+        masks, width = source.words(len(vector)).view(np.int64), request.measurement.masked_width
+        masked = to_integers(to_residues(vector, width) + to_residues(masks, width))
+        at = np.flatnonzero(vector)[:VALUES_SHOWN]
+        named = request.round is Round.RELEASE and request.measurement.masked_length == len(names)
+        places = [_place(place, names if named else None) for place in at.tolist()]
+        had, seen = vector[at].astype(np.float64).tolist(), masked[at].astype(np.float64).tolist()
+    elif request.round is Round.RELEASE:
+        kept = dict(request.measurement.shown(sent.summed, range(len(names)), shown))
+        places, data = [str(names[item]) for item in range(shown)], counts.astype(np.float64).tolist()
+        had = seen = [kept.get(str(item), 0.0) for item in range(shown)]
+    else:
+        measured = request.measurement.shown(sent.summed, names, VALUES_SHOWN)
+        places, had = [name for name, _ in measured], [value for _, value in measured]
+        seen = had
     return Viewed(
         round=request.round.value,
-        participant=f"user {device.first_user}",
+        participant=MADE_UP,
         places=places,
         data=data,
-        had=values,
-        seen=list(values),
-        masked=False,
+        had=had,
+        seen=seen,
+        masked=plan.is_masked,
     )
+
+
+def _place(place: int, names: Labels | None) -> str:
+    """The name of a value in the masked vector; the first is the number of users."""
+    if place == 0:
+        return "users"
+    return f"value {place}" if names is None else str(names[place - 1])

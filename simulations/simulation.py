@@ -16,11 +16,12 @@ from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.advice import little_released
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Asking, State, answered, rounds
 from fedhist.server.observation import tell_charges, tell_states
@@ -39,6 +40,7 @@ from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
 from fedhist.simulations.stopwatch import Stopwatch
+from fedhist.simulations.workbench.spelling import in_python, python_words
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,18 @@ class Result:
         return tuple(sorted(set(told)))
 
     @property
+    def first_lines(self) -> list[str]:
+        """What to know before all else: hardly anything was found, or the users are people and it is not private."""
+        synthetic = self.release.item_origin is ItemOrigin.SYNTHETIC
+        return [*little_released(self.release), *([] if synthetic else why_not_private(self.release))]
+
+    def __repr__(self) -> str:
+        """The first lines, and what was released."""
+        plan, items = self.release.plan, len(self.release.histogram)
+        said = [*map(in_python, self.first_lines), f"{items:,} items of {plan.users:,} users"]
+        return f"Result({'; '.join(said)}, threshold {self.threshold:,.4g})"
+
+    @property
     def sent(self) -> tuple[str, ...]:
         """What a user's device sent, round by round, in words."""
         return tuple(
@@ -127,8 +141,9 @@ class Result:
         ]
         if not self.release.found_nothing:
             rows.insert(1, ("threshold", f"{self.threshold:,.4g}"))
-        rows += [("not private", reason) for reason in why_not_private(self.release)]
-        rows += [("note", note) for note in self.notes if not note.startswith("not private")]
+        reasons = why_not_private(self.release)
+        rows += [("not private", reason) for reason in reasons]
+        rows += [("note", note) for note in self.notes if note not in reasons]
         if self.faults is not None and (effect := self.faults.effect) is not None:
             without = f"{effect.loss_without_faults:.4f}"
             rows.insert(0, ("relative loss without faults (not private, simulation only)", without))
@@ -169,7 +184,7 @@ def simulate(
     plan: Plan,
     *,
     seed: int | None = None,
-    evaluate: bool = True,
+    evaluate: bool | None = None,
     journal: Callable[[Charge], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
     engine: Engine = open_in_process,
@@ -186,9 +201,10 @@ def simulate(
             seed. None draws from the operating system.
         evaluate: also measure the error against the true histogram, and sizes and times that depend on the data, none
             of which is private. A population without a single count has no relative error and is refused. Without
-            `evaluate` it is noised like any other, and a list of items that was read off the data is refused.
-        journal: called with each charge before its noise is drawn; a persistent ledger. It refuses a list of items that
-            was read off the data.
+            `evaluate` it is noised like any other, and a list of items that was inferred from the data is refused.
+            None is True for synthetic users, and False for all others.
+        journal: called with each charge before its noise is drawn; a persistent ledger. Of users that are not
+            synthetic it refuses a run that can't be private: seeded, or evaluated.
         on_phase: called with the name of each phase as it begins.
         engine: where the devices run, see `engine_named`; the release is the same on every engine.
         observe: called with each event of the run, see `fedhist.protocol.events`.
@@ -217,7 +233,7 @@ def simulating(
     plan: Plan,
     *,
     seed: int | None,
-    evaluate: bool,
+    evaluate: bool | None,
     journal: Callable[[Charge], None] | None,
     on_phase: Callable[[str], None],
     engine: Engine,
@@ -227,8 +243,9 @@ def simulating(
 ) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
     """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin, population = origin_of(population), with_given_users(population, plan)
+    evaluate = origin is ItemOrigin.SYNTHETIC if evaluate is None else evaluate
     check_hiding(plan, evaluate=evaluate, counts=False)
-    _check(population, plan, origin, evaluate=evaluate, charged=journal is not None)
+    _check(population, plan, origin, seeded=seed is not None, evaluated=evaluate, charged=journal is not None)
     memory = None if campaign_memory is None else Path(campaign_memory)
     population, spend = in_campaign(population, plan, memory)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
@@ -242,9 +259,8 @@ def simulating(
         tell(state)
         if isinstance(state, Asking):
             requests[state.request.round] = state.request
-        # In a masked round the engine itself reports what both sides see.
-        if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
-            observe(device_view(state.request, population, source=source))
+        if observe is not ignore and isinstance(state, Asking):
+            observe(device_view(state.request, labels_of(population)))
 
     if evaluate:
         clock.begin("truth")
@@ -268,15 +284,15 @@ def simulating(
                 transport,
                 rounds(plan, simulated=transport.simulated, ledger=ledger, source=source, on_state=entered),
             )
-        release = release.named(labels_of(population))
-        if origin.tells(plan.domain):
-            release = replace(release, private=False, item_origin=origin)
+        release = replace(release.named(labels_of(population)), item_origin=origin, evaluated=evaluate)
         effects = effects_of(transport, population, plan, requests, source=source)
         if evaluate:
             clock.begin("truth")
             diagnostics, measurements, effect = _against_truth(
                 transport, population, release, effects, report=report
             )
+        else:
+            release = release.without_numbers()
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")
@@ -328,18 +344,19 @@ def _asked_of(
             return release
 
 
-def _check(population: Population, plan: Plan, origin: ItemOrigin, *, evaluate: bool, charged: bool) -> None:
-    wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
-    if not evaluate:
-        where, advice = (
-            "a run without the truth (evaluate=False)",
-            f"{wanted}; evaluate=True is for experiments",
-        )
-        check_public_items(origin, plan.domain, where=where, advice=advice)
-    if charged:
-        check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
+def _check(
+    population: Population,
+    plan: Plan,
+    origin: ItemOrigin,
+    *,
+    seeded: bool,
+    evaluated: bool,
+    charged: bool,
+) -> None:
+    with python_words():
+        check_private(origin, plan.domain, seeded=seeded, evaluated=evaluated, charged=charged)
     check_fits(population, plan)
-    if evaluate:
+    if evaluated:
         check_labels(population, plan)
 
 

@@ -104,7 +104,7 @@ def read_population(
             without it. What does not fit goes to a temporary file, and the population stays there.
 
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
-    say how much was left out, and `item_origin` whether the list of items was read off the data.
+    say how much was left out, and `item_origin` whether the list of items was inferred from the data.
     """
     return population_in(
         Path(path), ItemChoice(top_items, items), columns=columns, memory=memory, follow=NOBODY

@@ -97,7 +97,7 @@ _SEVERAL = {
     "--items-file",
     type=PATH,
     metavar="FILE",
-    help="The public domain of all --data with names, one item a line. Without it the items are read off the data.",
+    help="The public domain of all --data with names, one per line. Without it the items are inferred from the data.",
 )
 @click.option(
     "--synthetic",

@@ -95,8 +95,8 @@ def _next_steps(found: Comparison, answers: list[Answer]) -> list[str]:
         read_off |= population is not None and origin_of(population).tells(str(answer.best["domain"]))
     if read_off:
         steps.append(
-            "the items are read off the data, which is not private: add --items-file with a public list, or compare "
-            "with --domain open"
+            "the items are inferred from the data, which is not private: give a public list with --items-file, or "
+            "compare with --domain open"
         )
     kinds = {(row["domain"], row["mechanism"]) for row in found.rows}
     if answers and kinds == {("closed", "gaussian")} and "mechanism" not in found.cells[0].settings:
@@ -121,6 +121,8 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
             words += _flag(name, ",".join(f"{edge:.17g}" for edge in value))
         else:
             words += _flag(name if name == "separator" else f"{name}_column", value)
+    if wanted.item_origin.tells(str(settings.get("domain", "closed"))):
+        words += ["--domain", "closed", "--evaluate"]
     for name, value in settings.items():
         if name == "participants":
             words += _flag("nodes", value)

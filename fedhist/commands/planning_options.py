@@ -9,13 +9,13 @@ from click.core import ParameterSource
 
 from fedhist.commands.data_options import COLUMN_OPTIONS
 from fedhist.commands.option_groups import Command
-from fedhist.commands.plan_options import PATH
+from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.run_options import run
 from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
 from fedhist.simulations.prediction import DEFAULT_POINTS
 
 _FROM_RUN = (
-    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "domain", "mechanism",
+    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "mechanism",
     "release", "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration", "plugin",
@@ -81,6 +81,7 @@ _FROM_RUN = (
     help="A guess: the share of users with a total above x falls like x^-A. 1.2 is very uneven, 3 tame. "
     f"[default: {DEFAULT_TAIL_INDEX:g}]",
 )
+@plan_options("domain")
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed of synthetic and model populations.")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw the curves as .svg or .png.")
 @click.option("--csv", type=PATH, metavar="FILE", help="Write the rows as CSV.")

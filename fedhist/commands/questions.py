@@ -54,7 +54,6 @@ def run_questions(texts: Sequence[str], flags: dict[str, Any]) -> None:
         )
     common = Asked(
         columns=columns,
-        evaluate=flags.pop("evaluate") is not False,
         report=not flags.pop("no_report"),
         **{one.name: flags.pop(one.name) for one in fields(Asked) if one.name in flags},
     )

@@ -32,9 +32,7 @@ def run_here(flags: dict[str, Any]) -> None:
     check_shown(shown, trace=flags["trace"])
     asked = Asked(
         columns=columns_of(flags),
-        evaluate=flags.pop("evaluate") is not False,
         report=not flags.pop("no_report"),
-        open_domain=flags["domain"] == "open",
         **{one.name: flags.pop(one.name) for one in fields(Asked) if one.name in flags},
     )
     started = datetime.now()
@@ -72,7 +70,7 @@ def announced(
     notes = [*plan_notes(plan), *fault_notes(asked, plan)]
     for note in [] if shown["quiet"] or shown["as_json"] else notes:
         progress.say(f"note: {about}{note}")
-    return narrate(plan, progress.say, simulated=asked.evaluate) if shown["verbose"] else ignore
+    return narrate(plan, progress.say, simulated=asked.evaluated) if shown["verbose"] else ignore
 
 
 def _print(finished: Finished, *, trials: bool) -> None:

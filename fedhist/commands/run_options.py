@@ -65,8 +65,8 @@ _OF_ONE_QUESTION = {
     "--items-file",
     type=PATH,
     metavar="FILE",
-    help="The public list of the items to count, one a line, for data with names. Without it the items are read off "
-    "the data, which is not private: the result says so, and --ledger and --no-evaluate refuse it.",
+    help="The public list of the items to count, one per line, for data with names. Without it the items are found "
+    "privately, which leaves out rare ones.",
 )
 @click.option(
     "--question",
@@ -95,8 +95,8 @@ _OF_ONE_QUESTION = {
     "--top-items",
     type=int,
     metavar="D",
-    help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says "
-    "so, and --ledger and --no-evaluate refuse it.",
+    help="Count the D most frequent items only. The choice is inferred from the data, which is not private: it needs "
+    "--evaluate, unless the users are synthetic.",
 )
 @normalise_option
 @memory_option
@@ -104,10 +104,17 @@ _OF_ONE_QUESTION = {
     "--seed",
     type=int,
     metavar="S",
-    help="Make the run repeatable, noise included: for simulation only, since the noise of a known seed protects "
-    "nobody. Without it noise comes from the operating system.",
+    help="Make the run repeatable, noise included. NOT private: anyone who knows the seed can subtract the noise, so "
+    "--ledger refuses it for all but synthetic users. Without it noise comes from the operating system.",
 )
-@plan_options(*(name for name in FIELDS if name not in FROM_POPULATION))
+@plan_options(
+    *(name for name in FIELDS if name not in FROM_POPULATION),
+    domain={
+        "default": None,
+        "help": f"{FIELDS['domain'].meaning} [default: open for a table without a list of items, else closed; "
+        "closed without a list needs --evaluate]",
+    },
+)
 @total_options()
 @click.option(
     "--dropout",
@@ -177,8 +184,9 @@ _OF_ONE_QUESTION = {
 @click.option(
     "--evaluate/--no-evaluate",
     default=None,
-    help="Also measure errors against the exact data, with times and sizes that depend on it: what a deployment can't "
-    "know, and NOT private.",
+    help="Also measure errors against the exact data, with times and sizes that depend on it: NOT private, and "
+    "--ledger refuses it for all but synthetic users. [default: --evaluate for synthetic users "
+    "alone]",
 )
 @click.option(
     "--out",
@@ -212,15 +220,12 @@ def run(context: click.Context, /, **flags: Any) -> None:
 
 
 def _for_all(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
-    """The options of all questions: the domain is only one if it was named, and some are a question's own."""
+    """The options of all questions, without those that are a question's own."""
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     for name, own in _OF_ONE_QUESTION.items():
         if name in given:
             raise InvalidInput(
                 f"--{name.replace('_', '-')} with --question", allowed=f"--question with {own}"
             )
-    return {
-        name: None if name == "domain" and name not in given else value
-        for name, value in flags.items()
-        if name not in ("item_column", "bins", "trials", "trace")
-    }
+    others = ("item_column", "bins", "trials", "trace")
+    return {name: value for name, value in flags.items() if name not in others}

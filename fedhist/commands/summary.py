@@ -38,6 +38,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     from rich.markup import escape
 
     release, plan = result.release, result.release.plan
+    print_notes(console, result.first_lines)
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
     table.add_row("population", f"{users_words(plan)} x {items} ({escape(line(source_name))})")
@@ -86,7 +87,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
         console.print("(*) depends on the exact data, which only a simulation knows: not private")
-    print_notes(console, result.notes)
+    print_notes(console, (note for note in result.notes if note not in result.first_lines))
 
 
 def print_trials(console: Console, results: Sequence[Result]) -> None:
@@ -161,7 +162,8 @@ def _found_text(release: Release) -> str:
     took = "" if share is None else f" with {share:.0%} of the precision"
     if release.found_nothing:
         return "nothing, so that nothing was released"
-    return f"{len(release.histogram):,} items{known}{took}"
+    items = len(release.histogram)
+    return f"{items:,} item{'' if items == 1 else 's'}{known}{took}"
 
 
 def _recall_text(result: Result) -> str:

@@ -114,7 +114,7 @@ def _participant(read: Trace, name: str) -> str:
     for one in known:
         if name in (one, one.partition(" ")[2]):
             return str(one)
-    asked = [one for one in known if not one.startswith("user ")]
+    asked = [one for one in known if not one.endswith(" user")]
     allowed = f"'{asked[0]}' to '{asked[-1]}'" if asked else "none, since this trace names no participant"
     raise InvalidInput(
         f"the trace has no participant {name!r}",

@@ -1,4 +1,4 @@
-"""Where a population's list of items comes from. A list that was read off the data reveals what users have."""
+"""Where a population's list of items comes from. A list that was inferred from the data reveals what users have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class ItemOrigin(StrEnum):
     """Where the list of items comes from."""
 
     PUBLIC = "public"
-    """A list from elsewhere, the column numbers of a matrix, or a synthetic population."""
+    """A list from elsewhere, or the column numbers of a matrix."""
+    SYNTHETIC = "synthetic"
+    """The users are synthetic: they are nobody, and what is learned of them harms nobody."""
     DATA = "data"
     """Every item that some user has. Harmless over an open domain, where the release decides which keys are shown."""
     TOP = "top"
@@ -28,7 +30,7 @@ class ItemOrigin(StrEnum):
     @property
     def reason(self) -> str:
         """Why such a release is not private."""
-        return f"the {'top ' if self is ItemOrigin.TOP else ''}items were read off the data"
+        return f"the {'top ' if self is ItemOrigin.TOP else ''}items were inferred from the data"
 
     @property
     def note(self) -> str:
@@ -42,22 +44,42 @@ def origin_of(population: Population) -> ItemOrigin:
     return origin
 
 
-ADVICE = "give the list with --items-file, or use --domain open, in both cases without --top-items"
+def why_never_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluated: bool) -> list[str]:
+    """Why a run is not private whatever its mechanisms are, a sentence each; none for one that may be.
 
-
-def check_public_items(origin: ItemOrigin, domain: str, *, where: str, advice: str = ADVICE) -> None:
-    """Refuse items that were read off the data where a private release is asked for.
+    With the mechanisms this is all that decides it: a release says `private` by it, and a ledger refuses a run by it.
 
     Args:
         origin: where the items come from.
-        domain: "closed", or "open" where the release decides which keys are shown.
-        where: what asks for a private release.
-        advice: what to do.
+        domain: "closed", or "open" where the release decides which items are shown.
+        seeded: whether its noise can be drawn again.
+        evaluated: whether it is compared with the exact data.
     """
-    if origin.tells(domain):
+    reasons = [origin.note] if origin.tells(domain) else []
+    if evaluated:
+        reasons.append("evaluated run, not private: it was compared with the exact data")
+    if seeded:
+        reasons.append("seeded run, not private: anyone who knows the seed can subtract the noise")
+    return reasons
+
+
+def check_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluated: bool, charged: bool) -> None:
+    """Refuse to infer items from people's data unasked, and to charge people for what does not protect them.
+
+    Synthetic users are nobody: their runs are charged as they are.
+    """
+    inferred = origin.tells(domain)
+    if inferred and not evaluated:
         raise InvalidInput(
-            f"{where} with {'top ' if origin is ItemOrigin.TOP else ''}items that are read off the data, which is not "
+            f"the {'top ' if origin is ItemOrigin.TOP else ''}items would be inferred from the data, which is not "
             "private",
-            allowed=f"{where} with a public list of items, or with an open domain and all of its items",
-            advice=advice,
+            allowed="a public list with --items-file, or items that are found privately with --domain open, both "
+            "without --top-items",
+            advice="to look at data of your own without privacy, add --evaluate",
+        )
+    if charged and origin is not ItemOrigin.SYNTHETIC and (evaluated or seeded):
+        raise InvalidInput(
+            f"--ledger with {'--evaluate' if evaluated else '--seed or --trials'}, and such a run is not private",
+            allowed="--ledger without --evaluate, --seed and --trials; with all of them for synthetic users",
+            advice="for an experiment on data of your own, leave --ledger out",
         )

@@ -16,7 +16,7 @@ from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.labels.item_origin import ItemOrigin, why_never_private
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
@@ -83,12 +83,12 @@ class Release:
             open one, only of the keys that passed the bar.
         standard_error: of the noise on each value, in counts; clipping bias is not in it.
         charges: the ledger's entries of this run.
-        private: False when a step was not private (the oracle), or the list of items was read off the data.
+        private: False when a step was not private (the oracle), and always where `why_never_private` has a reason.
         seeded: True when the noise can be removed by those who know the seed: simulations only.
+        evaluated: True when it was compared with the exact data.
         labels: over an open domain, the released keys as their owners wrote them, in the order of `histogram`.
-        keys: in a simulation over an open domain, the same as the population's item numbers, to compare with the truth
-            by. None elsewhere: a transport numbers all keys that it sees, so a released key's number tells how many
-            others there are, released or not.
+        keys: over an open domain, the same as the population's item numbers, for an evaluation. None without one: a
+            population numbers its items by their exact counts, and a transport all keys that it sees.
         bar: over an open domain, what a noisy count had to exceed.
         discovery_share: where the run found its items, the share of the noise's precision that this took.
         mechanism: where the run chose it, the mechanism.
@@ -108,6 +108,7 @@ class Release:
     charges: tuple[Charge, ...]
     private: bool
     seeded: bool
+    evaluated: bool = False
     labels: Labels | None = field(default=None, repr=False)
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
@@ -118,6 +119,16 @@ class Release:
     infer: Callable[[], Inference] | None = field(default=None, repr=False)
     listed: Labels | None = field(default=None, repr=False)
     frame_kind: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "private", self.private and not self.why_never_private)
+
+    @property
+    def why_never_private(self) -> list[str]:
+        """Why it is not private whatever its mechanisms are."""
+        return why_never_private(
+            self.item_origin, self.plan.domain, seeded=self.seeded, evaluated=self.evaluated
+        )
 
     @property
     def names(self) -> Labels:
@@ -226,7 +237,7 @@ class Release:
     def _repr_html_(self) -> str:
         """How a notebook shows it: the items of the largest values, with bars."""
         names, rows = self.names, np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
-        warning = "" if self.private and not self.seeded else ", simulation only"
+        warning = "" if self.private else ", not private"
         title = f"Release{warning}: {len(rows)} of {len(self.histogram):,} items"
         if not self.found_nothing:
             title += f", threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"

@@ -26,6 +26,7 @@ from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.datasets.registry import (
+    DATASETS,
     DEFAULT_NAME,
     PREFIX,
     dataset_name,
@@ -90,14 +91,15 @@ class Wanted:
     @property
     def item_origin(self) -> ItemOrigin:
         """What decides the list of items, found without reading all of the data."""
-        listed = self.items_file is not None or self.item_names is not None or self.columns.bins is not None
-        if listed or self.synthetic is not None:
+        if self.synthetic is not None and dataset_name(self.synthetic) in DATASETS.built_in:
+            return ItemOrigin.SYNTHETIC
+        if self.items_file is not None or self.item_names is not None or self.columns.bins is not None:
             return ItemOrigin.PUBLIC
         if self.path is not None:
             return item_origin(self.path, top_items=self.top_items)
         if self.top_items is not None:
             return ItemOrigin.TOP
-        if is_matrix(self.data):
+        if is_matrix(self.data) or self.synthetic is not None:
             return ItemOrigin.PUBLIC
         return origin_of(self.data) if is_population(self.data) else ItemOrigin.DATA
 
@@ -181,8 +183,9 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     name = f"synthetic, {dataset_name(text)}"
     if wanted.top_items is None:
         return Loaded(made, name, labels_of(made))
-    # A synthetic population is nobody's data, so its most frequent items are public.
-    kept = replace(materialise(made).keep_top_items(wanted.top_items), item_origin=ItemOrigin.PUBLIC)
+    kept = materialise(made).keep_top_items(wanted.top_items)
+    if origin_of(made) is ItemOrigin.SYNTHETIC:
+        kept = replace(kept, item_origin=ItemOrigin.SYNTHETIC)
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
@@ -219,8 +222,7 @@ def _from_memory(wanted: Wanted) -> Loaded:
         population, name = wanted.data, "population"
     chosen = (wanted.items_file, wanted.item_names, wanted.top_items, wanted.normalise)
     if any(choice is not None for choice in chosen):
-        whole = replace(materialise(population), item_origin=origin_of(population))
-        return _from_data(wanted, partial(over_items, whole), name)
+        return _from_data(wanted, partial(over_items, materialise(population)), name)
     origin = origin_of(population)
     notes = (origin.note,) if origin.tells("open" if wanted.open_domain else "closed") else ()
     return Loaded(population, name, labels_of(population), notes)

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_to
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, labels_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.protocol.validation import without_repeats
 
 MAX_USERS = 2**40
@@ -51,6 +53,7 @@ class SyntheticPopulation(ABC):
     users: int
     items: int
     travels = True
+    item_origin: ClassVar[ItemOrigin] = ItemOrigin.SYNTHETIC
 
     @property
     def block_users(self) -> int:
@@ -122,6 +125,7 @@ class SyntheticPart:
     start: int
     stop: int
     travels = True
+    item_origin: ClassVar[ItemOrigin] = ItemOrigin.SYNTHETIC
 
     @property
     def users(self) -> int:
@@ -291,6 +295,7 @@ def materialise(population: Population) -> SparsePopulation:
         np.concatenate(counts),
         domain_size=population.domain_size,
         labels=getattr(population, "labels", None),
+        item_origin=origin_of(population),
     )
 
 

@@ -106,12 +106,11 @@ def masked_together(
     terms = joint_terms(envelopes)
     draws = lead.source.fork("masking", round_.value)
     lying = {} if cast is None else cast.lying(round_, masked=True)
-    asked, offset = list[_Asked](), 0
+    asked = list[_Asked]()
     for one, envelope in zip(questions, envelopes, strict=True):
-        watch = MaskedWatch(one.observe, envelope, terms, parts, offset=offset)
-        vectors = _Vectors(one.request, one.population, source=one.source, show=watch.show, lying=lying)
+        watch = MaskedWatch(one.observe, envelope, parts)
+        vectors = _Vectors(one.request, one.population, source=one.source, lying=lying)
         asked.append(_Asked(one, vectors, watch, one.source.fork("masking", round_.value)))
-        offset += vector_length(one.request)
     requests = [one.request for one in questions]
 
     def noised(number: int, vector: Integers) -> Integers:
@@ -157,7 +156,6 @@ def _outcome(asked: _Asked, run: MaskedSum, values: Integers) -> MaskedRound:
     request, watch = asked.question.request, asked.watch
     labels = labels_of(asked.question.population)
     known = range(asked.question.population.domain_size) if labels is None else labels
-    watch.view(known)
     exact = asked.vectors.sum_of(run.included)
 
     def read(values: Integers) -> Total:
@@ -208,7 +206,6 @@ class _Vectors:
         request: what is asked.
         population: all users.
         source: for what users draw.
-        show: called with the first participant that has a vector, and the vector.
         lying: participants that lie.
     """
 
@@ -218,10 +215,9 @@ class _Vectors:
         population: Population,
         *,
         source: Source,
-        show: Callable[[int, Integers], None],
         lying: Mapping[int, FaultKind],
     ) -> None:
-        self._request, self._labels, self._source, self._show = request, labels_of(population), source, show
+        self._request, self._labels, self._source = request, labels_of(population), source
         self._parts = enumerate(parts_of(population, request.plan.masks.participants))
         self._lying = lying
         self._made: list[int] = []
@@ -236,8 +232,6 @@ class _Vectors:
         )
         if kind is FaultKind.OUT_OF_BOUNDS:
             vector[1:] += taken_away(self._request, part.users)
-        if not self._made:
-            self._show(number, vector)
         self._made.append(number)
         self._sum += vector
         return vector

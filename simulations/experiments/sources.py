@@ -137,7 +137,7 @@ def _add_data(loaded: LoadedSets, sources: Sources, name: str, content: str | No
     content = content or _population_digest(population)
     loaded.frame_kind = loaded.frame_kind or read.frame_kind
     for note in read.notes:
-        # That a list was read off the data makes a release not private; no comparison is.
+        # That a list was inferred from the data makes a release not private; no comparison is.
         if "not private" not in note:
             loaded.note(note)
     for top in loaded.tops(name, population.domain_size, sources.top_items):

@@ -57,7 +57,7 @@ class Cell:
         settings: fields of Plan except users and items, and a total as `plan_for_total` takes it; deltas may be
             PAPER_DELTA or ALL_DELTA.
         paper_grid: True for the paper's candidates.
-        exact: a name of EXACT or "m-rank": the threshold is read off the data, and the selector is fixed.
+        exact: a name of EXACT or "m-rank": the threshold is inferred from the data, and the selector is fixed.
         bounded_by: a selector that first chooses the largest threshold, with half of epsilon-select.
         half_penalty: True caps an item's loss at half of t(C) in the V(C) of the selector exponential-v.
     """
@@ -232,7 +232,7 @@ def relative_loss(release: Release, values: Floats, truth: Integers, names: Labe
 
 
 def exact_threshold(name: str, plan: Plan, population: SparsePopulation) -> float:
-    """A threshold read off the data, inside the plan's range: a quantile of totals, or the M-th largest l2 norm."""
+    """A threshold inferred from the data, inside the plan's range: a quantile of totals, or the M-th largest norm."""
     histograms = population.histograms
     if name == "m-rank":
         norms = np.sqrt(user_squares(histograms).astype(np.float64))

@@ -19,7 +19,7 @@ from fedhist.simulations.report.pieces import BADGE, Card, cards, head
 from fedhist.simulations.report.run_data import RunData
 
 _NAME_LETTERS = 60
-_NOT_PRIVATE = "not private: "
+_NOT_PRIVATE, _BESIDE = "not private: ", "run, not private: "
 # A factor of e^epsilon beyond this one is no limit that means anything to a reader.
 _LARGEST_EPSILON = 12.0
 _OTHERS = {
@@ -64,8 +64,10 @@ def headline(run: RunData) -> str:
 
 
 def is_private(run: RunData) -> bool:
-    """Whether what was released is private, but for those who know the seed."""
-    return bool(run.document.get("private", True)) and run.document["tight"]["epsilon"] is not None
+    """Whether its methods are private: a seed, or an evaluation beside it, is said apart."""
+    return run.document["tight"]["epsilon"] is not None and not any(
+        map(why_not, run.document.get("notes", []))
+    )
 
 
 def why_not(note: str) -> bool:
@@ -98,8 +100,9 @@ def _kinds(run: RunData) -> list[str]:
     kinds = []
     if not is_private(run):
         kinds.append('<span class="badge loud">not private: do not publish</span>')
-    elif run.document.get("simulation_only"):
-        kinds.append('<span class="badge loud">seeded simulation: do not publish</span>')
+    elif not run.document.get("private", True):
+        how = "evaluated" if run.document.get("seed") is None else "seeded"
+        kinds.append(f'<span class="badge loud">{how}, not private: do not publish</span>')
     if run.simulated:
         kinds.append(f'<span class="hint">What is marked {BADGE} was computed from the exact data.</span>')
     return kinds
@@ -141,7 +144,9 @@ def _released_words(run: RunData) -> list[str]:
     elif plan.is_open:
         said = "The items whose noisy count is above a bar, with these counts. Others are not in it."
     else:
-        told = "read off the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
+        told = (
+            "inferred from the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
+        )
         every = "for each item" if len(run.values) > 1 else "for the one item"
         said = f"A noisy count {every} of a list that was {told}."
     largest = int(run.estimates.argmax())
@@ -218,7 +223,9 @@ def _cost_words(run: RunData) -> list[str]:
         reasons = [note.removeprefix(_NOT_PRIVATE) for note in document.get("notes", []) if why_not(note)]
         return [f"{_sentence(reason)}." for reason in reasons] or ["A step of this run is not private."]
     cost = document["tight"]
-    said = [f"{_sentence(_guarantee(cost))}, for all rounds together.", _factor_words(run, cost)]
+    beside = [f"{_sentence(note)}." for note in document.get("notes", []) if _BESIDE in note]
+    said = [*beside, "What follows holds without that."] if beside else []
+    said += [f"{_sentence(_guarantee(cost))}, for all rounds together.", _factor_words(run, cost)]
     together = document.get("together")
     if together is not None and together["questions"] > 1:
         several = f"It is one of {together['questions']} questions about the same users."

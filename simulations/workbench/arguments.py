@@ -51,7 +51,7 @@ class Question(RunSettings, total=False):
     items: Iterable[str | int] | None
     epsilon: float
     seed: int | None
-    evaluate: bool
+    evaluate: bool | None
     engine: str
 
 

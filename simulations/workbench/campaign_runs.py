@@ -85,7 +85,7 @@ def define(
             f"a campaign over {'an open domain' if closed else 'a closed domain'} "
             f"{'with' if closed else 'without'} a list of items",
             allowed="--items-file or --bins with a closed domain, and neither with an open one",
-            advice="items that are read off the data are not private",
+            advice="items that are inferred from the data are not private",
         )
     if "bins" in how:
         fields["items"] = len(edges_of(how["bins"])) - 1

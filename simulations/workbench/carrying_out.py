@@ -12,7 +12,7 @@ from fedhist.client.memory_file import MemoryFile
 from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
-from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.privacy.ledger import Charge
@@ -41,6 +41,11 @@ from fedhist.simulations.simulation import Result, mean_over_trials, simulate
 from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
 
+OPEN_BY_DEFAULT = (
+    "the data alone says which items there are, so they are found privately (--domain open): rare ones are left "
+    "out. With a public list of items, --items-file, all of them are released"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Wanted):
@@ -50,7 +55,7 @@ class Asked(Wanted):
         seed: makes it repeatable, noise and all; None draws from the operating system.
         trials: the number of runs, with seeds that follow each other; None for one run with the seed as it is.
         ledger: the file to charge, made if missing.
-        evaluate: whether to measure against the exact data.
+        evaluate: whether to measure against the exact data; None for synthetic users alone.
         engine, nodes, ray_address: where the devices run.
         workers: the number of processes of the engine in-process; None is its own choice.
         dropout: the share of the nodes that gives no answer in a round.
@@ -66,7 +71,7 @@ class Asked(Wanted):
     seed: int | None = None
     trials: int | None = None
     ledger: Path | None = None
-    evaluate: bool = False
+    evaluate: bool | None = None
     engine: str = "in-process"
     nodes: int | None = None
     ray_address: str | None = None
@@ -79,6 +84,11 @@ class Asked(Wanted):
     campaign_memory: Path | None = None
     returned: bool = False
     ledger_label: str | None = None
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether to measure against the exact data."""
+        return self.item_origin is ItemOrigin.SYNTHETIC if self.evaluate is None else self.evaluate
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,7 @@ def carry_out(
         watcher: follows it.
         on_plan: called with the plan before anything is spent; what it returns observes the run.
     """
-    check_asked(asked, settings)
-    check_items(asked, asked.item_origin)
+    asked, settings = with_domain(asked, settings)
     folder = target()
     if asked.trace and folder is None:
         raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
@@ -144,13 +153,13 @@ def carry_out(
         plan,
         target=folder,
         # The number of an open domain's names depends on the data, and so does the room that they need.
-        labels=loaded.labels if asked.evaluate or plan.items else None,
+        labels=loaded.labels if asked.evaluated or plan.items else None,
         ledger=asked.ledger,
         label=asked.ledger_label or asked.label,
         trials=asked.trials or 1,
         trace=asked.trace,
         engine=asked.engine,
-        simulated=asked.evaluate,
+        simulated=asked.evaluated,
         tell=watcher.say,
     ) as recorded:
         recorder = recorded.recorder
@@ -189,6 +198,18 @@ def carry_out(
                 )
                 folder = None
     return Finished(tuple(results), loaded, document, folder, tuple(written))
+
+
+def with_domain(asked: Asked, settings: Mapping[str, Any]) -> tuple[Asked, Mapping[str, Any]]:
+    """What is asked, checked, with the domain that it has: open where the data alone says which items there are."""
+    check_asked(asked, settings)
+    domain, notes = settings.get("domain"), asked.notes
+    if domain is None:
+        found = asked.item_origin is ItemOrigin.DATA
+        domain, notes = "open" if found else "closed", (*notes, *([OPEN_BY_DEFAULT] if found else []))
+    asked = replace(asked, open_domain=domain == "open", notes=notes)
+    check_items(asked, asked.item_origin)
+    return asked, {**settings, "domain": domain}
 
 
 def _knowing_users(asked: Asked, settings: Mapping[str, Any]) -> Asked:
@@ -253,23 +274,24 @@ def check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     # Checked again on what was read: a file may have names that its list of contents did not show.
     check_items(asked, origin_of(loaded.population))
     counts = asked.engine not in (IN_PROCESS, "ray") or bool(asked.dropout or asked.faulty)
-    check_hiding(plan, evaluate=asked.evaluate, counts=counts)
+    check_hiding(plan, evaluate=asked.evaluated, counts=counts)
     check_fits(with_given_users(loaded.population, plan), plan)
     checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
-    if asked.evaluate:
+    if asked.evaluated:
         check_labels(loaded.population, plan)
         check_not_empty(loaded.population)
 
 
 def check_items(asked: Asked, origin: ItemOrigin) -> None:
-    """Refuse items that were read off the data where a private release is asked for."""
-    domain = "open" if asked.open_domain else "closed"
-    if asked.ledger is not None:
-        check_public_items(origin, domain, where="--ledger")
-    if not asked.evaluate:
-        advice = f"{ADVICE}; for an experiment on data that you may look at, add --evaluate"
-        check_public_items(origin, domain, where="--no-evaluate", advice=advice)
+    """Refuse a run that can't be private where privacy is asked for."""
+    check_private(
+        origin,
+        "open" if asked.open_domain else "closed",
+        seeded=asked.seed is not None or asked.trials is not None,
+        evaluated=asked.evaluated,
+        charged=asked.ledger is not None,
+    )
 
 
 def _trials(
@@ -300,7 +322,7 @@ def _trials(
             trial.population,
             plan,
             seed=seed,
-            evaluate=asked.evaluate,
+            evaluate=asked.evaluated,
             journal=journal,
             on_phase=watcher.phase,
             engine=engine,

@@ -95,9 +95,9 @@ def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
     check_population(asked, hidden=settings.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE)
     check_count("--nodes", asked.nodes)
     check_trials(asked.trials)
-    for flag, value in (("--evaluate", asked.evaluate), ("--trace", asked.trace)):
-        # A text such as "no" would count as True, and the truth is not private.
-        if not isinstance(value, bool):
+    for flag, value in (("evaluate", asked.evaluate), ("trace", asked.trace)):
+        # A text such as "no" would count as True, and an evaluation is not private.
+        if not isinstance(value, bool | None):
             raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")
     if asked.seed is not None and not _is_whole(asked.seed):
         raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number")

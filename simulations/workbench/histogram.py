@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from fedhist.client.files.columns import Columns
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.report import name_notes
 from fedhist.simulations.workbench.arguments import (
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
     from fedhist.simulations.simulation import Result
 
 _TOTALS = ("total_epsilon", "total_delta")
-OPEN_BY_DEFAULT = (
-    "the data alone says which items there are, so they are found privately (--domain open): rare ones are left "
-    "out. With a public list of items, --items-file, all of them are released"
-)
 
 
 @spelled_out
@@ -45,7 +40,7 @@ def histogram(
     items: Iterable[str | int] | None = None,
     epsilon: float = USUAL_EPSILON,
     seed: int | None = None,
-    evaluate: bool = False,
+    evaluate: bool | None = None,
     engine: str = "in-process",
     ledger: str | Path | None = None,
     **settings: Unpack[RunSettings],
@@ -68,7 +63,8 @@ def histogram(
             columns.
         epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
         seed: makes it repeatable, noise and all: for simulation only. None draws noise from the operating system.
-        evaluate: also measure the errors against the exact data, which is NOT private: for experiments.
+        evaluate: also measure the errors against the exact data, which is NOT private: for experiments. None is True
+            for synthetic users alone.
         engine: where the devices run: "in-process", "ray" or "flower-simulation".
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
@@ -111,7 +107,6 @@ def histogram(
             top_items=settings.get("top_items"),
             normalise=settings.get("normalise"),
             memory=settings.get("memory"),
-            open_domain=fields.get("domain") == "open",
             seed=seed,
             evaluate=evaluate,
             engine=engine,
@@ -125,10 +120,6 @@ def histogram(
             campaign_memory=None if memory_file is None else Path(memory_file),
             returned=True,
         )
-        found = "domain" not in fields and asked.item_origin is ItemOrigin.DATA
-        if found:
-            fields["domain"] = "open"
-            asked = replace(asked, open_domain=True, notes=(OPEN_BY_DEFAULT,))
         out = settings.get("out")
         finished = carry_out(
             asked, fields, target=lambda: None if out is None else Path(out), watcher=Watcher()
@@ -136,6 +127,8 @@ def histogram(
     result = finished.result
     if out is not None and finished.folder is None:
         warnings.warn(result.notes[0], stacklevel=2)
+    if not len(result.release.histogram):
+        warnings.warn(repr(result), stacklevel=2)
     # They are about a file of the folder.
     unwritten = name_notes(result.release, None) if out is None else []
     notes = (in_python(note) for note in result.notes if note not in unwritten)

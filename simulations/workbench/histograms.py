@@ -36,7 +36,7 @@ def histograms(
     count: str | None = None,
     time: str | None = None,
     seed: int | None = None,
-    evaluate: bool = False,
+    evaluate: bool | None = None,
     engine: str = "in-process",
     ledger: str | Path | None = None,
     **settings: Any,

@@ -12,7 +12,6 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten, RoundFailed
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.privacy.composition import basic_total, tight_total
@@ -29,14 +28,13 @@ from fedhist.simulations.together import in_joint_sessions, one_by_one
 from fedhist.simulations.workbench.answers import Answers
 from fedhist.simulations.workbench.carrying_out import (
     Asked,
-    check_items,
     check_ready,
     engine_of,
     plan_fields,
     read_from,
+    with_domain,
     with_story,
 )
-from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
 
 COMMON_FIELDS = (
@@ -126,10 +124,10 @@ def carry_out_together(
     for one in settled:
         check_ready(one.asked, loaded[one.name], plans[one.name])
         if folder is not None:
-            names = loaded[one.name].labels if one.asked.evaluate or plans[one.name].items else None
+            names = loaded[one.name].labels if one.asked.evaluated or plans[one.name].items else None
             check_room(folder, plans[one.name], names)
     first = settled[0].asked
-    recorders = {name: Recorder(plan, simulated=first.evaluate) for name, plan in plans.items()}
+    recorders = {name: Recorder(plan, simulated=first.evaluated) for name, plan in plans.items()}
     observers = {name: on_plan(name, plan) for name, plan in plans.items()}
     with charged_together(first.ledger, plans, label=first.label) as journal_of:
         runs = {
@@ -137,7 +135,7 @@ def carry_out_together(
                 loaded[one.name].population,
                 plans[one.name],
                 seed=seed_of_question(first.seed, one.name),
-                evaluate=first.evaluate,
+                evaluate=first.evaluated,
                 journal=journal_of(one.name),
                 on_phase=watcher.phase,
                 engine=engine_of(one.asked, plans[one.name]),
@@ -197,14 +195,9 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _with_domain(question: OneQuestion) -> OneQuestion:
-    """The question with the domain that it has: open where the data alone says which items there are."""
-    asked, fields = question.asked, dict(question.fields)
-    check_asked(asked, fields)
-    if fields.get("domain") is None:
-        fields["domain"] = "open" if asked.item_origin is ItemOrigin.DATA else "closed"
-    asked = replace(asked, open_domain=fields["domain"] == "open")
-    check_items(asked, asked.item_origin)
-    return replace(question, asked=asked, fields=fields)
+    asked, fields = with_domain(question.asked, question.fields)
+    # Without a note: that is usual for several questions.
+    return replace(question, asked=replace(asked, notes=question.asked.notes), fields=fields)
 
 
 def _noted(loaded: Loaded, result: Result) -> Result:

@@ -67,10 +67,10 @@ class Session:
     def histogram(self, data: object, **question: Unpack[Question]) -> Result:
         """`fedhist.histogram` with the same arguments, charged to this session.
 
-        Without `evaluate`: exact errors are about the people whom the budget protects, and nothing would be charged for
-        them.
+        Not of people's data with `evaluate` or `seed`: such a run protects nobody, so nothing can be charged for it.
         """
-        self._check_question(question.get("evaluate"))
+        # A ledger that has gone must not come back empty and without a limit.
+        _ = self.limit
         result = histogram(data, ledger=self.ledger.path, **question)
         self._kind = self._kind or result.release.frame_kind
         return result
@@ -88,7 +88,7 @@ class Session:
 
         They are one entry of `history`.
         """
-        self._check_question(settings.get("evaluate"))
+        _ = self.limit
         answers = histograms(
             data,
             questions,
@@ -99,16 +99,6 @@ class Session:
         )
         self._kind = self._kind or next(iter(answers.values())).release.frame_kind
         return answers
-
-    def _check_question(self, truth: object) -> None:
-        if truth:
-            raise InvalidInput(
-                "a question of a session with evaluate=True",
-                allowed="questions without the truth",
-                advice="fedhist.histogram measures errors against data that you may look at",
-            )
-        # A ledger that has gone must not come back empty and without a limit.
-        _ = self.limit
 
     def _check_open(self) -> None:
         if self._temporary and not self._remove.alive:

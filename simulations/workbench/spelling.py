@@ -20,6 +20,7 @@ _VALUES = {
 _PHRASES = {
     "add --evaluate": "pass evaluate=True",
     "--no-evaluate": "evaluate=False",
+    "--evaluate": "evaluate=True",
     "the --items-file": "the list of items",
     "--items-file FILE": "items=[...]",
     "--items-file": "items=[...]",

@@ -69,7 +69,7 @@ def test_the_importer_reads_ones_own_columns(fedhist: Fedhist, ages: Path) -> No
         ((*OWN, "--bins", "0,x"), "--bins is '0,x'"),
         ((*OWN, "--bins", "30,20"), "edge 2 of the bins is 20, after 30"),
         (OWN[:2] + OWN[4:], "none of them is called 'item'"),
-        ((*OWN, "--bins", "90,95", "--seed", "1"), "none of the 1 listed items or bins is in the data"),
+        ((*OWN, "--bins", "90,95", "--evaluate"), "none of the 1 listed items or bins is in the data"),
     ],
 )
 def test_mistakes_are_a_sentence(

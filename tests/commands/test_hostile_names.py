@@ -59,7 +59,7 @@ class TestTerminal:
             ("trace", "show", "\x1b[1mrun\nfaked"),
             ("report", "\x1b[1mrun\nfaked", "--force"),
             ("figure", "\x1b[1mrun\nfaked", "released", "--out", "\x1b[1mc.svg"),
-            ("run", "--data", hostile, *OPEN, "--ledger", "\x1b[1ml.db", "--out", "o"),
+            ("run", "--data", hostile, *OPEN[2:], "--ledger", "\x1b[1ml.db", "--out", "o"),
             ("ledger", "show", "\x1b[1ml.db"),
             ("ledger", "limit", "\x1b[1ml.db", "--epsilon", 1e6, "--delta", 0.1),
             ("plan", "--data", hostile, "--epsilon", "1", "--csv", "\x1b[1mp.csv"),
@@ -139,7 +139,7 @@ class TestFiles:
         assert "<script>" not in shown
         assert "&lt;script&gt;alert(1)" in shown
         assert "turned ⟨U+202E⟩round" in shown
-        assert "simulation only" in shown
+        assert "seeded run, not private" in shown
 
 
 def test_what_is_a_formula_and_what_is_hidden() -> None:

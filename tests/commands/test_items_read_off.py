@@ -1,4 +1,4 @@
-"""A list of items that was read off the data: what says that the release is not private, and what refuses it."""
+"""A list of items that was inferred from the data: what says that the release is not private, and what refuses it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.simulations.simulation import simulate
 from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
 
-REASON = "not private: the items were read off the data"
-PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-evaluate",)}
+REASON = "not private: the items were inferred from the data"
+PRIVATE = {"ledger": ("--ledger", "led.db"), "not evaluated": ()}
+INFERRED = ("--domain", "closed", "--evaluate")
 
 
 # Twenty users who have "common", and one who has "secret".
@@ -48,15 +49,15 @@ def files(fedhist: Fedhist, table: Path, tmp_path: Path) -> dict[str, Path]:
 
 class TestSaid:
     def test_a_list_of_items_read_off_the_data_is_not_private(self, fedhist: Fedhist, table: Path) -> None:
-        outcome = fedhist("run", "--data", table, "--trace", "--out", "r")
+        outcome = fedhist("run", "--data", table, *INFERRED, "--trace", "--out", "r")
         assert outcome.code == 0, outcome.err
         assert outcome.out.count(f"note: {REASON}") == 1
-        printed = fedhist("run", "--data", table, "--json").document()
+        printed = fedhist("run", "--data", table, *INFERRED, "--json").document()
         for document in (document_in("r"), printed):
             assert document["private"] is False
             assert document["simulation_only"] is True
             assert {"items", "plan", "released_items", "significant_items"} <= set(document["not_private"])
-            assert [note for note in document["notes"] if "read off" in note] == [document["notes"][0]]
+            assert [note for note in document["notes"] if "inferred" in note] == [document["notes"][0]]
             assert document["notes"][0].startswith(REASON)
             # What the mechanisms cost is what they cost.
             assert all(entry["private"] for entry in document["ledger"])
@@ -69,20 +70,20 @@ class TestSaid:
 
     def test_top_items_are_not_private_whatever_the_domain(self, fedhist: Fedhist, numbered: Path) -> None:
         for domain in ("closed", "open"):
-            flags = ("--top-items", 2, "--domain", domain, "--json")
+            flags = ("--top-items", 2, "--domain", domain, "--evaluate", "--json")
             document = fedhist("run", "--data", numbered, *flags).document()
             assert document["private"] is False
-            assert document["notes"][0].startswith("not private: the top items were read off the data")
+            assert document["notes"][0].startswith("not private: the top items were inferred from the data")
 
     def test_both_reasons_are_told(self, fedhist: Fedhist, table: Path) -> None:
-        outcome = fedhist("run", "--data", table, "--selector", "oracle", "--out", "r")
+        outcome = fedhist("run", "--data", table, *INFERRED, "--selector", "oracle", "--out", "r")
         assert "chosen by oracle (not private)" in outcome.out
         lines = Path("r/NOT-PRIVATE.txt").read_text().splitlines()
-        assert [line.split(":")[0] for line in lines] == ["not private", "not private", lines[-1]]
+        assert ["not private" in line for line in lines] == [True, True, True, False]
 
     def test_trials_and_renamed_items_say_it_too(self, fedhist: Fedhist, table: Path) -> None:
         for flags in (("--trials", 2), ("--normalise", "nfc")):
-            assert fedhist("run", "--data", table, "--json", *flags).document()["private"] is False
+            assert fedhist("run", "--data", table, *INFERRED, "--json", *flags).document()["private"] is False
 
 
 class TestRefused:
@@ -90,9 +91,9 @@ class TestRefused:
     def test_a_list_of_items_read_off_the_data_is_refused_with_a_ledger_or_without_the_truth(
         self, fedhist: Fedhist, table: Path, tmp_path: Path, flags: tuple[str, ...]
     ) -> None:
-        outcome = fedhist("run", "--data", table, *flags, "--out", "r")
+        outcome = fedhist("run", "--data", table, "--domain", "closed", *flags, "--out", "r")
         assert outcome.code == 2
-        assert outcome.err.startswith(f"error: {flags[0]} with items that are read off the data")
+        assert outcome.err.startswith("error: the items would be inferred from the data")
         assert "--items-file" in outcome.err and "--domain open" in outcome.err
         assert outcome.err.count("\n") == 1
         assert files_in(tmp_path) == ["t.csv"]
@@ -106,27 +107,27 @@ class TestRefused:
             "run", "--data", numbered, "--top-items", 2, "--domain", domain, *flags, "--out", "r"
         )
         assert outcome.code == 2
-        assert "top items that are read off the data" in outcome.err
+        assert "the top items would be inferred from the data" in outcome.err
         assert files_in(tmp_path) == ["n.npz"]
 
     def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
-        outcome = fedhist("run", "--data", "t.csv", "--no-evaluate")
-        assert "read off the data" in outcome.err
+        outcome = fedhist("run", "--data", "t.csv", "--domain", "closed")
+        assert "inferred from the data" in outcome.err
         assert "row 1" not in outcome.err
 
     def test_from_python_too(self, table: Path) -> None:
         population = read_population(table)
         plan = Plan(users=population.users, items=population.domain_size)
         spent: list[Any] = []
-        for asked in ({"evaluate": False}, {"journal": spent.append}):
-            with pytest.raises(InvalidInput, match="read off the data"):
-                simulate(population, plan, seed=1, **asked)
+        for asked, words in (({}, "inferred from the data"), ({"evaluate": True}, "is not private")):
+            with pytest.raises(InvalidInput, match=words):
+                simulate(population, plan, journal=spent.append, **asked)
         assert spent == []
-        result = simulate(population, plan, seed=1)
+        result = simulate(population, plan, evaluate=True)
         assert not result.release.private
         assert result.notes[0].startswith(REASON)
-        assert "read off the data" in result._repr_html_()
+        assert "inferred from the data" in result._repr_html_()
 
 
 class TestAllowed:
@@ -146,9 +147,11 @@ class TestAllowed:
         outcome = fedhist("run", *asked, *flags, "--out", "r")
         assert outcome.code == 0, outcome.err
         document = document_in("r")
-        assert document["private"] is True
         assert "items" not in document.get("not_private", [])
-        assert not Path("r/NOT-PRIVATE.txt").exists()
+        # Synthetic users are evaluated, and nobody.
+        evaluated = how.startswith("synthetic")
+        assert document["private"] is not evaluated
+        assert Path("r/NOT-PRIVATE.txt").exists() == evaluated
 
 
 class TestOrigin:

@@ -19,10 +19,10 @@ from tests.builders import Fedhist
 TIGHT = ("--memory", "256MiB")
 PLANS = {
     "closed": ("--items-file", "items.txt"),
-    "read off": (),
+    "inferred": ("--domain", "closed", "--evaluate"),
     "open": ("--domain", "open"),
-    "top": ("--top-items", "7"),
-    "one name": ("--normalise", "casefold"),
+    "top": ("--top-items", "7", "--evaluate"),
+    "one name": ("--domain", "closed", "--evaluate", "--normalise", "casefold"),
     "masked": ("--items-file", "items.txt", "--masking", "secagg", "--nodes", "30", "--dropout", "0.1"),
 }
 

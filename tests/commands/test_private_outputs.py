@@ -60,7 +60,7 @@ def line_of(out: str, beginning: str) -> str:
 
 def outputs(fedhist: Fedhist, data: Path, folder: str, *flags: object) -> Any:
     """What a run tells of itself: exit code, errors, and all of its document but what was released."""
-    outcome = fedhist("run", "--data", data, *flags, "--no-evaluate", "--trace", "--verbose", "--out", folder)
+    outcome = fedhist("run", "--data", data, *flags, "--trace", "--verbose", "--out", folder)
     released = ("threshold", "standard_error", "released_items", "significant_items", "ledger", "notes")
     document = document_in(folder) if outcome.code == 0 else {}
     trace = [json.loads(line) for line in Path(folder, "trace.jsonl").read_text().splitlines()]
@@ -76,7 +76,7 @@ class TestNeighbours:
     ) -> None:
         with_it, without = people(tmp_path / "a.csv", "n" * 3000), people(tmp_path / "b.csv", "short")
         assert outputs(fedhist, with_it, "a", *flags) == outputs(fedhist, without, "b", *flags)
-        refused = fedhist("run", "--data", with_it, *flags, "--out", "c")
+        refused = fedhist("run", "--data", with_it, *flags, "--evaluate", "--out", "c")
         assert refused.code == 2
         assert "name has" in refused.err
 
@@ -99,8 +99,8 @@ class TestNeighbours:
     ) -> None:
         asked: list[Any] = []
         monkeypatch.setattr(recorded_run, "check_room", lambda target, plan, labels: asked.append(labels))
-        assert fedhist("run", "--data", many, *OPEN, "--no-evaluate", "--out", "a").code == 0
-        assert fedhist("run", "--data", many, *OPEN, "--out", "b").code == 0
+        assert fedhist("run", "--data", many, *OPEN, "--out", "a").code == 0
+        assert fedhist("run", "--data", many, *OPEN, "--evaluate", "--out", "b").code == 0
         assert asked[0] is None
         assert len(asked[1]) == 51
 
@@ -110,15 +110,18 @@ class TestNeighbours:
         """At this budget an all-zero histogram is nearer, which only the truth can say."""
         (tmp_path / "items.txt").write_text("common\nrare\n")
         command = ("run", "--data", people(tmp_path / "a.csv"), "--items-file", "items.txt", "--json")
-        with_it, without = (fedhist(*command, *TINY, *more).document() for more in ((), ["--no-evaluate"]))
+        with_it, without = (fedhist(*command, *TINY, *more).document() for more in (["--evaluate"], ()))
         assert any("all-zero" in note for note in with_it["notes"])
-        assert without["notes"] == [note for note in with_it["notes"] if "all-zero" not in note]
+        told = ("all-zero", "evaluated run")
+        assert without["notes"] == [
+            note for note in with_it["notes"] if not any(words in note for words in told)
+        ]
 
     def test_a_failed_run_tells_its_cohort_and_no_more(self, fedhist: Fedhist, tmp_path: Path) -> None:
         failures = []
         for name, own in (("a", ["mine"]), ("b", ["x", "y", "z"])):
             data = people(tmp_path / f"{name}.csv", *own)
-            flags = (*MASKED, "--dropout", 0.9, "--no-evaluate", "--trace", "--out", "r")
+            flags = (*MASKED, "--dropout", 0.9, "--trace", "--out", "r")
             outcome = fedhist("run", "--data", data, *flags)
             assert outcome.code == 4
             (trace,) = tmp_path.glob("r.failed*")
@@ -134,7 +137,7 @@ class TestSizes:
         """The rounds after it are as long as the list of what was found, which is public."""
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            flags = (*DISCOVERED, "--epsilon", 9, "--no-evaluate", "--json")
+            flags = (*DISCOVERED, "--epsilon", 9, "--json")
             told.append(fedhist("run", "--data", data, *flags).document()["bytes_per_user"])
         assert told[0] == told[1]
         assert told[0]["discover"] is None
@@ -146,7 +149,7 @@ class TestSizes:
     ) -> None:
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            document = fedhist("run", "--data", data, *flags, "--no-evaluate", "--json").document()
+            document = fedhist("run", "--data", data, *flags, "--json").document()
             told.append((document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}))
         assert told[0] == told[1]
         per_user, in_rounds = told[0]
@@ -154,9 +157,9 @@ class TestSizes:
         assert (per_user["select"] is None) == (flags is OPEN)
 
     def test_where_they_are_withheld_every_output_says_so(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, *OPEN, "--no-evaluate", "--verbose", "--out", "r")
+        outcome = fedhist("run", "--data", many, *OPEN, "--verbose", "--out", "r")
         assert "select withheld · release withheld" in outcome.out
-        assert "not private" not in outcome.out
+        assert "(*)" not in outcome.out
         assert "bytes" not in outcome.err
         page = page_in("r")
         assert "The number of bytes sent is withheld for select and release" in page.body
@@ -170,7 +173,7 @@ class TestSizes:
     def test_one_that_the_plan_fixes_stays_beside_one_that_is_withheld(
         self, fedhist: Fedhist, many: Path
     ) -> None:
-        outcome = fedhist("run", "--data", many, *BUCKETED, "--no-evaluate", "--out", "r")
+        outcome = fedhist("run", "--data", many, *BUCKETED, "--out", "r")
         assert f"select {document_in('r')['bytes_per_user']['select']:,} B · release withheld" in outcome.out
         page = page_in("r")
         assert [bar["label"] for bar in page.charts["bytes"]["bars"]] == ["select"]
@@ -206,7 +209,7 @@ class TestSizes:
         assert "bytes_per_user" not in with_truth.to_json()["not_private"]
 
     def test_with_the_truth_they_are_listed_and_marked(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, *OPEN, "--out", "r")
+        outcome = fedhist("run", "--data", many, *OPEN, "--evaluate", "--out", "r")
         document, page = document_in("r"), page_in("r")
         sizes, rounds = document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}
         assert {"bytes_per_user", "rounds"} <= set(document["not_private"])
@@ -220,7 +223,7 @@ class TestSizes:
         assert NOT_PRIVATE in Path("b.svg").read_text()
 
     def test_a_closed_domain_has_nothing_to_mark(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, "--seed", 1, "--out", "r")
+        outcome = fedhist("run", "--data", many, "--domain", "closed", "--evaluate", "--out", "r")
         assert "bytes_per_user" not in document_in("r")["not_private"]
         assert "(*)" not in line_of(outcome.out, "sent ")
         assert "warning" not in page_in("r").charts["bytes"]

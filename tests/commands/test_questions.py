@@ -112,7 +112,7 @@ def test_masks_and_the_ledger_are_for_all_questions_at_once(
         (("--question", "place", "--epsilon", 1, *TOTAL), "--epsilon with --question"),
         (("--question", "place", "--trials", 2, *TOTAL), "--trials with --question"),
         (("--question", "place", "--bins", "0,1", *TOTAL), "--bins with --question"),
-        (("--question", "place:domain=closed", "--no-evaluate", *TOTAL), "read off the data"),
+        (("--question", "place:domain=closed", "--no-evaluate", *TOTAL), "inferred from the data"),
     ],
 )
 def test_what_can_not_be_asked_is_refused_before_anything_is_written(

@@ -75,7 +75,7 @@ class TestTheFile:
 
     def test_no_report_leaves_it_out_and_what_only_it_needs(self, folder_of: Callable[..., Path]) -> None:
         written = {path.name for path in folder_of(*SMALL, "--no-report").iterdir()}
-        assert written == {"histogram.csv", "plan.json", "result.json"}
+        assert written == {"NOT-PRIVATE.txt", "histogram.csv", "plan.json", "result.json"}
 
     @pytest.mark.parametrize(
         "mode",

@@ -21,7 +21,7 @@ from fedhist.simulations.workbench import carrying_out
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
 SMALL = ("run", "--users", 800, "--items", 20)
-WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
+WRITTEN = ["NOT-PRIVATE.txt", "histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 
 
 class TestJson:
@@ -110,7 +110,7 @@ class TestFlags:
     def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
         data = write_npz(tmp_path / "d.npz", np.tile([[1, 5, 0, 9]], (50, 1)))
         outcome = fedhist(
-            "run", "--data", data, "--top-items", 2, "--epsilon", 1e4, "--out", "r", "--seed", 1,
+            "run", "--data", data, "--top-items", 2, "--evaluate", "--epsilon", 1e4, "--out", "r", "--seed", 1,
             "--selector", "fixed", "--threshold", 20,
         )  # fmt: skip
         assert outcome.code == 0
@@ -125,7 +125,7 @@ class TestFlags:
         outcome = fedhist("run", "--data", data, "--items-file", "items.txt", "--out", "r", "--epsilon", 1e4)
         assert outcome.code == 0
         assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == ["apple", "plum", "pear"]
-        assert "read off the data" not in outcome.out
+        assert "inferred from the data" not in outcome.out
 
     def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:
         text = " ".join(fedhist("--help").out.split())
@@ -147,7 +147,8 @@ class TestSeedsAndTrials:
             flags = () if seed is None else ("--seed", seed)
             assert fedhist(*SMALL, *flags, "--out", f"r{number}").code == 0
             document = document_in(f"r{number}")
-            assert (document["seed"], document["simulation_only"]) == (seed, seed is not None)
+            assert (document["seed"], document["simulation_only"], document["private"]) == (seed, True, False)
+            assert any("seeded run" in note for note in document["notes"]) == (seed is not None)
             assert any("seed" in note for note in document["notes"]) == (seed is not None)
             written.append(Path(f"r{number}/histogram.csv").read_bytes())
         assert written[0] == written[1]
@@ -167,7 +168,19 @@ class TestSeedsAndTrials:
         self, fedhist: Fedhist, tmp_path: Path
     ) -> None:
         data = write_npz(tmp_path / "d.npz", np.full((40, 3), 2))
-        arguments = ("run", "--data", data, "--json", "--trials", 3, "--selector", "fixed", "--threshold", 9)
+        arguments = (
+            "run",
+            "--data",
+            data,
+            "--evaluate",
+            "--json",
+            "--trials",
+            3,
+            "--selector",
+            "fixed",
+            "--threshold",
+            9,
+        )
         trials = fedhist(*arguments).document()["trials"]
         assert [trial["seed"] for trial in trials] == [0, 1, 2]
         assert len({trial["relative_loss"] for trial in trials}) == 3
@@ -307,7 +320,7 @@ SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
 BAD_FILES = {
     "matrix": ("d.npz", b"PK\x03\x04 this is no archive", "damaged"),
     "table": ("d.csv", f"{SIMPLE}u3,a,-918273\n".encode(), "line 4, .* is negative"),
-    "nothing": ("d.csv", b"user,item,count\nu,a,0\n", "no user has any item"),
+    "nothing": ("d.csv", b"user,item,count\nu,a,-1\n", "is negative"),
     "suffix": ("d.xlsx", SIMPLE.encode(), "suffix that is not known"),
 }
 

@@ -25,7 +25,7 @@ def test_both_values_of_every_item_are_written(fedhist: Fedhist, tmp_path: Path)
     generator = np.random.default_rng(2)
     counts = generator.poisson([0.3, 1.0, 2.5, 4.0], size=(8000, 4))
     data = write_npz(tmp_path / "d.npz", counts)
-    document = fedhist(*FIXED, 3, "--data", data, "--out", "r").document()
+    document = fedhist(*FIXED, 3, "--data", data, "--evaluate", "--out", "r").document()
     rows = rows_of(tmp_path / "r/histogram.csv")
     assert set(rows[0]) == {
         "item", "value", "standard_error", "estimate", "at_least",
@@ -67,7 +67,18 @@ def test_the_warning_is_always_there_and_counts_doubtful_items(fedhist: Fedhist,
 
 
 def test_a_person_reads_both_losses(fedhist: Fedhist, poisson_file: Path) -> None:
-    run = ("run", "--data", poisson_file, "--debias", "poisson", "--seed", 1, "--selector", "fixed")
+    run = (
+        "run",
+        "--data",
+        poisson_file,
+        "--evaluate",
+        "--debias",
+        "poisson",
+        "--seed",
+        1,
+        "--selector",
+        "fixed",
+    )
     document = fedhist(*run, "--threshold", 2, "--json").document()
     text = fedhist(*run, "--threshold", 2, "--out", "r").out
     assert f"loss, clipped   {document['relative_loss_clipped']:.4f}" in text

@@ -30,7 +30,7 @@ from tests.asking import select_request
 
 Fedhist = Callable[..., Any]
 PLAN = Plan(users=10, items=2)
-WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json"]
+WHOLE_FOLDER = ["NOT-PRIVATE.txt", "histogram.csv", "plan.json", "report.html", "result.json"]
 RUN = ["run", "--users", "1000", "--items", "5", "--no-evaluate", "--seed", "1"]
 
 

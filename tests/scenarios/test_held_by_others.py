@@ -147,7 +147,9 @@ class TestTextAndNumber:
 
     def test_text_and_number_of_the_same_name_are_one_row_under_masks(self) -> None:
         """As without: the counts are added up, and the noise is the same."""
-        masked, plain = (simulate(self.population(), plan, seed=2).release for plan in self.plans())
+        masked, plain = (
+            simulate(self.population(), plan, seed=2, evaluate=True).release for plan in self.plans()
+        )
         assert list(masked.labels or ()) == list(plain.labels or ()) == ["7", "b"]
         assert masked.histogram.tolist() == plain.histogram.tolist()
         assert masked.histogram[0] == pytest.approx(900, abs=10)

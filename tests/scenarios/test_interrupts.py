@@ -169,6 +169,7 @@ def test_while_the_folder_is_written_it_goes_away(tmp_path: Path, number: signal
         child.wait_for_word("written")
         (partial,) = tmp_path.glob(".*.partial")
         assert names_in(partial) == [
+            "NOT-PRIVATE.txt",
             "histogram.csv",
             "plan.json",
             "report.html",

@@ -78,7 +78,8 @@ class Run:
         rows = some_rows(self.plan, seed=3, users=max(self.plan.users, 2))[-self.plan.users :]
         labels = None if self.plan.items else labels_for(self.plan)
         population = SparsePopulation(histograms_of(rows), labels=labels)
-        self.result = simulate(population, self.plan, seed=2, observe=self.events.append)
+        self.result = simulate(population, self.plan, seed=2, evaluate=True, observe=self.events.append)
+        self.private = all(charge.private for charge in self.result.release.charges)
         write_results(folder, self.result.to_json(), self.result.release, labels)
         write_simulation(folder, simulation_document(population, self.result.release, self.events, labels))
         self.data = read_run(folder)
@@ -202,7 +203,7 @@ def test_the_sentence_to_forward_has_the_numbers_of_the_release(run: Run) -> Non
     assert said in run.page
     assert said.startswith("Simulation: ")
     cost = run.result.tight
-    private = release.private and math.isfinite(cost.epsilon)
+    private = run.private and math.isfinite(cost.epsilon)
     assert ("not private" in said) != private
     assert (f"epsilon {number(cost.epsilon)}" in said) == private
     assert (f", delta {cost.delta:.3g}" in said) == (private and cost.delta > 0)
@@ -290,7 +291,8 @@ def test_users_that_are_said_to_be_clipped_are(run: Run) -> None:
 @kinds
 def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run) -> None:
     plan, document = run.plan, run.data.document
-    private = run.result.release.private and document["tight"]["epsilon"] is not None
+    private = run.private and document["tight"]["epsilon"] is not None
+    assert ("What follows holds without that." in run.page) == private
     useful = private and document["tight"]["epsilon"] <= 12
     assert ("With or without any one user's data" in run.page) == (useful and plan.neighbours == "zero-out")
     assert ("Whatever data any one user had" in run.page) == (useful and plan.neighbours == "replace-one")
@@ -381,7 +383,7 @@ def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
         for name, report in shared["rounds"].items()
     }
     words = words_of(replace(run, document=shared, simulation=None))
-    assert "not private, simulation only" not in words.replace("seeded simulation", "")
+    assert "not private, simulation only" not in words
     for about in ("Relative loss", "true count", "draws lie", "those right of", "of the users"):
         assert about not in words
 
@@ -402,10 +404,10 @@ def test_of_several_trials_the_means_are_called_means() -> None:
 
 def test_a_list_that_was_read_off_the_data_is_called_so() -> None:
     run = watched("gaussian").data
-    note = "not private: the items were read off the data"
+    note = "not private: the items were inferred from the data"
     told = {"private": False, "not_private": ["items"], "notes": [note]}
     words = words_of(replace(run, document=run.document | told))
-    assert "of a list that was read off the data" in words
-    assert "The items were read off the data." in words
+    assert "of a list that was inferred from the data" in words
+    assert "The items were inferred from the data." in words
     assert "With or without" not in words
     assert words.count("do not publish") == 1

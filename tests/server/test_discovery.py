@@ -64,7 +64,7 @@ class TestWhatIsFound:
         ledger, rows = Ledger(), [[1, 0], [0, 2]]
         release = run_rounds(plan_of(2), Cohort(histograms_of(rows)), ledger=ledger, source=SeededSource(1))
         assert values_of(release) == {}
-        assert release.private
+        assert release.seeded
         assert [(c.round, c.epsilon, c.delta) for c in ledger.entries] == [("discover", 1.0, 1e-6)]
         assert release.charges == ledger.entries
 

@@ -42,7 +42,7 @@ def ran(day: int, memory: Path, engine: str = "in-process", **settings: Any) -> 
     own = {name: settings.pop(name) for name in ("workers", "nodes") if name in settings}
     plan = plan_of(day, **settings)
     opened = engine_named(engine, **own)
-    return simulate(users_of(day), plan, seed=day, engine=opened, campaign_memory=memory)
+    return simulate(users_of(day), plan, seed=day, evaluate=True, engine=opened, campaign_memory=memory)
 
 
 # Flower and Ray read their environment once, so they start in a process of their own.
@@ -120,9 +120,7 @@ def test_a_run_that_another_one_overtook_releases_nothing_whatever_that_one_took
             simulate(other, plan_of(1), evaluate=False, campaign_memory=tmp_path / "m")
 
     with pytest.raises(RoundFailed, match="another run has used"):
-        simulate(
-            users_of(2), plan_of(2), seed=2, evaluate=False, journal=overtake, campaign_memory=tmp_path / "m"
-        )
+        simulate(users_of(2), plan_of(2), evaluate=False, journal=overtake, campaign_memory=tmp_path / "m")
     ran(2, tmp_path / "m")
 
 

@@ -238,7 +238,8 @@ class TestWhatItSaysOfTheEffect:
 
     def test_made_up_answers_are_no_release_and_drop_outs_are(self) -> None:
         lies, honest = (
-            run(CLOSED, seed=None, **kind) for kind in ({"faulty": {"inflate": 0.1}}, {"dropout": 0.1})
+            run(CLOSED, seed=None, truth=False, **kind)
+            for kind in ({"faulty": {"inflate": 0.1}}, {"dropout": 0.1})
         )
         assert lies.to_json()["simulation_only"] is True
         assert "simulation only: 2 of 20 nodes made their answers up (--faulty)" in lies.notes

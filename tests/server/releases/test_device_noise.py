@@ -79,7 +79,7 @@ def test_both_rounds_run_and_cost_what_was_planned(cohort, mechanism, selector):
     assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
     assert [c.round for c in ledger.entries] == ["select", "release"]
     assert release.histogram.shape == (3,)
-    assert release.private and release.charges == ledger.entries
+    assert ledger.private and release.charges == ledger.entries
     for charge in ledger.entries:
         assert charge.name == f"discrete-{mechanism}-shares"
         assert charge.parameters["noise_shares"] == plan.noise_shares == 17

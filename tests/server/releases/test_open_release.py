@@ -154,7 +154,6 @@ def test_a_release_of_no_key_is_an_empty_one():
     result = run(fixed(cohort, 5.0), cohort)
     assert result.histogram.shape == result.keys.shape == (0,)
     assert result.labels == []
-    assert result.private
 
 
 # --- What they are called.

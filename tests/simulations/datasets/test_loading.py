@@ -69,7 +69,7 @@ def test_frames_and_files_with_the_same_rows_give_the_same_release(tmp_path: Pat
         (csr_array([[1, 2], [0, 3]]), {}, ItemOrigin.PUBLIC),
         (csr_array([[1, 2], [0, 3]]), {"item_names": ["tea", "milk"]}, ItemOrigin.PUBLIC),
         (csr_array([[1, 2], [0, 3]]), {"top_items": 1}, ItemOrigin.TOP),
-        (ZipfPopulation(users=9, items=5, seed=1), {}, ItemOrigin.PUBLIC),
+        (ZipfPopulation(users=9, items=5, seed=1), {}, ItemOrigin.SYNTHETIC),
         (ZipfPopulation(users=9, items=5, seed=1), {"top_items": 2}, ItemOrigin.TOP),
     ],
     ids=str,

@@ -149,7 +149,7 @@ class TestTheSameForAnyNumber:
         import polars
 
         frame = polars.DataFrame(table)
-        one, two = (fedhist.histogram(frame, seed=1, workers=workers) for workers in (1, 2))
+        one, two = (fedhist.histogram(frame, items=["x", "y"], seed=1, workers=workers) for workers in (1, 2))
         assert one.release.histogram.tolist() == two.release.histogram.tolist()
 
     @pytest.mark.parametrize(("users", "parts", "block"), [(1, 4, 1), (10, 4, 4), (9, 3, 100), (100, 7, 3)])

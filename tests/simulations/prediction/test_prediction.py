@@ -87,7 +87,7 @@ def unweighed(population: Population, *, seed: int | None, observe: Observer = i
 
 
 def measured(population: SparsePopulation, plan: Plan, trials: int = TRIALS) -> list[Result]:
-    return [simulate(population, plan, seed=seed, engine=unweighed) for seed in range(trials)]
+    return [simulate(population, plan, seed=seed, evaluate=True, engine=unweighed) for seed in range(trials)]
 
 
 def agrees(predicted: float, runs: list[float], slack: float = 0.005) -> bool:

@@ -192,7 +192,7 @@ def test_the_folder_has_a_folder_for_each_question_or_is_not_there(
     monkeypatch.setattr(questions, "write_results", stopped)
     with pytest.raises(KeyboardInterrupt):
         fedhist.histograms(
-            FRAME, QUESTIONS, **TOTAL, seed=1, out=tmp_path / "stopped", ledger=tmp_path / "people.ledger"
+            FRAME, QUESTIONS, **TOTAL, out=tmp_path / "stopped", ledger=tmp_path / "people.ledger"
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers", "people.ledger"]
     [run] = runs_in(tmp_path / "people.ledger")
@@ -220,7 +220,7 @@ def test_a_total_that_is_too_small_is_warned_of_before_it_is_charged(tmp_path: P
         ({"place": {"epsilon": 2}}, {}, "has the setting 'epsilon'"),
         ({"place": {"masking": "secagg"}}, {}, "give it once"),
         ({"place": {}}, {"epsilon": 1.0}, "epsilon for several questions"),
-        ({"place": {"domain": "closed"}}, {}, "read off the data"),
+        ({"place": {"domain": "closed"}}, {}, "inferred from the data"),
     ],
 )
 def test_what_can_not_be_asked_is_refused_in_words(

@@ -129,7 +129,7 @@ class TestNotebook:
         assert shown.startswith('<div class="fedhist">')
         assert "<script" not in shown and "\u202e" not in shown
         if kind in ("result", "release"):
-            assert "tea" in shown and "&lt;script&gt;" in shown and "simulation only" in shown
+            assert "tea" in shown and "&lt;script&gt;" in shown and "not private" in shown
             # A bar and a lower limit for each item, and no error bar.
             assert shown.count("<svg") == len(NAMES) and "<path" not in shown and "at least" in shown
 

@@ -30,7 +30,6 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
         evaluate=True,
         seed=1,
         out=folder / "run",
-        ledger=folder / "one.ledger",
     )
     aged = table.with_columns(age=pl.lit(30.5))
     fedhist.histogram(aged, item="age", bins=np.linspace(0, 100, 5), epsilon=0.5)
