@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -34,13 +35,14 @@ from checks.aftermath import ledger_faults, memory_faults, run_faults
 
 from fedhist.client.device import answer_population
 from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
+from fedhist.client.policy import DEFAULT_MAX_DELTA, Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands import run as run_command  # noqa: F401 - loaded once, for all forks
 from fedhist.commands.cli import main as fedhist
 from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.round_costs import run_cost
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
@@ -324,7 +326,8 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
     """The server's side, with devices that have memories and reach their limits before the end."""
     scene.begin()
     plan = Plan(users=DEVICES * USERS, items=ITEMS)
-    policy = Policy(max_epsilon=0.6 * (kills + 2) * (plan.epsilon + plan.epsilon_select))
+    enough = run_cost(plan).times(math.ceil(0.6 * (kills + 2)))
+    policy = Policy(max_epsilon=Limit(0, DEFAULT_MAX_DELTA).claimed(enough))
     memories = [scene.folder / f"device-{number}.memory" for number in range(DEVICES)]
     whole = materialise(HeavyTailedPopulation(users=plan.users, items=ITEMS, seed=1))
     populations = [
@@ -373,8 +376,9 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
         known = len(scene.runs())
 
     scene.kill_many(kills, work, look)
-    spent = sum(MemoryFile(memory).read().spent.epsilon for memory in memories)
-    print(f"{scene.kind}: devices spent epsilon {spent:.1f} of {DEVICES * policy.max_epsilon:.1f} together")
+    limit = Limit(policy.max_epsilon, policy.max_delta)
+    spent = sum(limit.claimed(MemoryFile(memory).read().spent) for memory in memories)
+    print(f"{scene.kind}: devices spent epsilon {spent:.1f} of {DEVICES * policy.max_epsilon:.1f}, added up")
 
 
 def second_request_faults(memory: Path, plan: Plan, policy: Policy) -> list[str]:

@@ -112,7 +112,7 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
     due = math.fsum(_costs(memory.charged | memory.prepaid, plan))
     if not math.isclose(memory.spent.epsilon, due, rel_tol=_NEAR, abs_tol=_NEAR):
         faults.append(f"{path.name} counts epsilon {memory.spent.epsilon:g} for rounds that cost {due:g}")
-    if memory.spent.epsilon > policy.max_epsilon * (1 + _NEAR):
+    if not policy.has_room(memory.spent):
         faults.append(f"{path.name} is above the device's limit")
     return faults
 
