@@ -39,7 +39,10 @@ def workers_for(population: Population, workers: int | None) -> int:
 def why_alone(population: Population) -> str:
     """Why one process has to do it, for a sentence; empty where several can."""
     from fedhist.protocol.histograms import Divisible
+    from fedhist.simulations.given_users import GivenUsers
 
+    if isinstance(population, GivenUsers):
+        return "parts would show how many users there are"
     if not isinstance(population, Divisible):
         return "the population has no method part()"
     if not hasattr(os, "fork") or sys.platform == "darwin":

@@ -142,7 +142,10 @@ def carry_out(
     watcher.phase("population")
     loaded = load(asked, asked.seed or 0, follow=watcher)
     plan = planned(**plan_fields(asked, settings, loaded.population))
-    notes = (*_budget_notes(plan, settings), *worker_notes(loaded.population, asked.workers))
+    notes = (
+        *_budget_notes(plan, settings),
+        *worker_notes(with_given_users(loaded.population, plan), asked.workers),
+    )
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *notes))
     check_ready(asked, loaded, plan)
     check_same_memory(plan, asked.campaign_memory, asked.ledger)

@@ -68,8 +68,9 @@ def shaped_file() -> InvalidInput:
     """For sizes of a synthetic population with data from a file."""
     return InvalidInput(
         "--users and --items shape the synthetic population, but --data names a file",
-        allowed="one or the other; or --users with --data under --neighbours add-or-remove-one",
-        advice="keep part of a file's items with --top-items",
+        allowed="one or the other",
+        advice="keep part of a file's items with --top-items; runs with --neighbours add-or-remove-one take --users "
+        "with --data",
     )
 
 

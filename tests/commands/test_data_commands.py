@@ -199,7 +199,7 @@ class TestSyntheticByName:
         name = "synthetic:zipf?users=300&items=20"
         told = fedhist("run", "--data", name, "--seed", 1, "--out", "r", "--ledger", "l")
         assert told.code == 0, told.err
-        assert "300 users x 20 items (synthetic, zipf)" in told.out
+        assert "300 users (the number is public) x 20 items (synthetic, zipf)" in told.out
         assert (tmp_path / "r" / "histogram.csv").read_text().splitlines()[1].startswith("item-00,")
         assert fedhist("ledger", "show", "l", "--json").document()["runs"][0]["data"] == "synthetic:zipf"
 

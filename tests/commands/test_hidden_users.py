@@ -186,7 +186,10 @@ def test_an_empty_table_is_answered(tmp_path: Path, kind: str, domain: str) -> N
 
 REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "no number": (("--neighbours", "add-or-remove-one"), "without a number of users"),
-    "a number under zero-out": (("--users", 30), "--users with --data under --neighbours add-or-remove-one"),
+    "a number under zero-out": (
+        ("--users", 30),
+        "runs with --neighbours add-or-remove-one take --users with --data",
+    ),
     "nodes": (("--engine", "flower-simulation"), "with nodes or faults"),
     "dropout": (("--dropout", 0.1), "with nodes or faults"),
     "liars": (("--faulty", "inflate=0.1"), "with nodes or faults"),

@@ -69,7 +69,7 @@ def test_the_report_has_a_sentence_for_each_kind_also_when_it_is_made_again(fedh
             "&#39;", "'"
         )
         assert "2 of 20 nodes lied within the bounds" in page
-        assert "2 of 20 nodes made answers up. No interval allows for that." in page
+        assert "2 of 20 nodes made answers up. No lower limit allows for that." in page
         assert "the same run without faults would have had" in page
     assert fedhist(*RUN[:-2], "--out", "clean").code == 0
     assert "What faults did" not in page_in("clean").text

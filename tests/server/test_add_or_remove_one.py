@@ -191,7 +191,7 @@ def test_where_users_are_counted_their_number_is_not_hidden(setting: dict[str, A
 
 
 def test_a_deployment_refuses_to_hide_the_number_and_so_does_a_node() -> None:
-    plan = Plan(**COMMON, **MODES["gaussian"])
+    plan = Plan(**COMMON | {"delta": 1e-7, "delta_select": 1e-7}, **MODES["gaussian"])
     check_runnable(plan, simulated=True)
     with pytest.raises(InvalidPlan, match="nodes, which say how many users they have"):
         check_runnable(plan, simulated=False)

@@ -222,3 +222,25 @@ def test_a_ray_of_our_own_keeps_the_engine_s_contract(tmp_path: Path) -> None:
     problems, plans = json.loads(run(LOCAL, tmp_path))
     assert problems == {}
     assert plans > 3
+
+
+HIDDEN = """
+import json
+import polars as pl
+import fedhist
+
+rows = pl.DataFrame({"user": [f"u{n % 70}" for n in range(400)], "item": [f"i{n * n % 5}" for n in range(400)]})
+how = {"items": [f"i{n}" for n in range(5)], "users": 50, "neighbours": "add-or-remove-one", "seed": 3}
+runs = [fedhist.histogram(rows.head(USED), engine=engine, **how) for engine in ("in-process", "ray")]
+print(json.dumps([(one.release.histogram.tolist(), one.users, one.to_json()["bytes_per_user"]) for one in runs]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rows", [400, 0])
+def test_a_hidden_number_of_users_is_as_hidden_on_ray(tmp_path: Path, rows: int) -> None:
+    """Twenty users more than the given number, and none at all: the same release as in one process."""
+    here, there = json.loads(run(HIDDEN.replace("USED", str(rows)), tmp_path))
+    assert here == there
+    assert there[1] == {"select": 50, "release": 50}
