@@ -1,0 +1,119 @@
+"""Signed masks with a corrupt node, and over a real SuperLink with a server that lies to nodes about each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.clientapp import ClientApp
+from local_grid import LocalGrid, Node
+
+from fedhist.client import masked_device
+from fedhist.client.app import mount
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_states import Checked, Confirmed
+from fedhist.protocol.masking.identities import participant_number
+from fedhist.protocol.masking.state_codec import restore
+from fedhist.protocol.plan import Plan
+from fedhist.server.app import run_on_grid
+from fedhist.server.collection import RoundReport
+from fedhist.simulations.deployment.demo import Demo, run_settings, write_data
+from fedhist.simulations.deployment.federation import open_federation, write_app
+from fedhist.simulations.engines.masked_in_process import numbered_identities
+from tests.builders import population_of
+
+LIMIT_SECONDS = 300.0
+ROUND_SECONDS = 90.0
+NODES = 6
+
+IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(NODES)])
+
+LYING = '''
+"""The server's app. It shows every second node a list of survivors without the last, and believes all signatures."""
+
+from fedhist.protocol.masking import server_session, wire
+from fedhist.server import app as server
+
+honest = server_session.CollectingInputs.close
+
+
+def close(stage):
+    following, messages = honest(stage)
+    everybody = sorted(stage._heard)
+
+    def shown():
+        for number, (device, _) in enumerate(messages):
+            survivors = everybody[:-1] if number % 2 == 0 and device != everybody[-1] else everybody
+            yield device, wire.message(wire.Kind.SURVIVORS, stage.terms, wire.id_list(survivors))
+
+    return following, shown()
+
+
+server_session.CollectingInputs.close = close
+server_session.verify = lambda *arguments: True
+app = server.app
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_a_lying_server_gets_no_sum_over_a_superlink(tmp_path: Path) -> None:
+    demo = Demo(nodes=NODES, users=200, masking="secagg-signed")
+    configs = write_data(demo, tmp_path)
+    settings = run_settings(demo, items_file=tmp_path / "items.txt", out=tmp_path / "result")
+    app = write_app(tmp_path / "app", settings | {"timeout": ROUND_SECONDS, "corrupt-share": 0.17})
+    (app / "lying_server.py").write_text(LYING)
+    project = app / "pyproject.toml"
+    project.write_text(project.read_text().replace("fedhist.server.app:app", "lying_server:app"))
+    with open_federation(tmp_path, configs) as federation:
+        run = federation.submit(app)
+        with pytest.raises(RoundFailed, match="ended as finished:failed"):
+            federation.wait(run, seconds=LIMIT_SECONDS)
+    # They masked, and signed, and then saw signatures of another list.
+    logs = [(tmp_path / "logs" / f"node-{number}.log").read_text() for number in range(NODES)]
+    assert [log.count("unmasking: refused, unsafe") for log in logs] == [1] * NODES
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_corrupt_node_is_left_out_and_named_and_spoils_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It says in the first round that nobody's box opens, and signs nonsense in the second."""
+    honest = masked_device.proceed
+    corrupt = participant_number(IDENTITIES[0].public)
+
+    def proceed(session: Any, message: bytes, *, following: bytes | None = None, **named: Any) -> Any:
+        state, answer = honest(session, message, following=following, **named)
+        after = restore(state)
+        if after.me == corrupt and isinstance(after, Checked) and following is not None:
+            answer = wire.encode_ids(wire.Kind.COMPLAINTS, sorted(after.shares), after.terms)
+        if after.me == corrupt and isinstance(after, Confirmed) and following is None:
+            answer = wire.message(wire.Kind.CONFIRMATION, after.terms, bytes(64))
+        return state, answer
+
+    monkeypatch.setattr(masked_device, "proceed", proceed)
+    rows = [[3, 1, 4]] * 5
+    nodes = {
+        100 + number: Node(
+            mount(
+                ClientApp(),
+                lambda context: population_of(rows),
+                identity=lambda context: IDENTITIES[context.node_id - 100],
+                simulated=lambda context: True,
+            ),
+            100 + number,
+        )
+        for number in range(NODES)
+    }
+    plan = Plan(
+        users=30, items=3, max_threshold=60, masking="secagg-signed", participants=NODES, corrupt_share=0.17,
+        dropout_share=0.17,
+    )  # fmt: skip
+    reports: list[RoundReport] = []
+    run_on_grid(LocalGrid(nodes), plan, directory=IDENTITIES[0].directory, on_report=reports.append)
+    first, second = reports
+    assert (dict(first.left_out), first.users) == ({"complaints": (100,)}, 25)
+    # Its input is in the sum, and the others' signatures are enough.
+    assert (dict(second.left_out), second.users, dict(second.faults)) == ({}, 30, {"malformed": 1})
