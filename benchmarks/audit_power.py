@@ -30,7 +30,7 @@ from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
 ORDER = (
-    "one run", "lattice", "masks", "answers", "others", "tables", "rows", "discovery, p", "discovery, c",
+    "claims", "one run", "lattice", "masks", "answers", "others", "tables", "rows", "discovery, p", "discovery, c",
     "discovery, m", "shares, one", "fresh", "discovery", "two worlds, w", "two worlds", "shares, two",
 )  # fmt: skip
 
@@ -62,6 +62,19 @@ _GAUSSIAN = "protocol.privacy.mechanisms:gaussian_noise"
 _SCALE = "Fraction(sensitivity.whole) / Fraction(epsilon)"
 _VARIANCE = "Fraction(multiplier) ** 2 * sensitivity.square"
 BUGS = (
+    bug(
+        "a seeded run that says it is private, and is charged",
+        ("protocol.labels.item_origin:why_never_private", "if seeded:", "if False:"),
+        ("protocol.labels.item_origin:check_private", "(evaluated or seeded)", "evaluated"),
+    ),
+    bug(
+        "an evaluated run that is charged",
+        ("protocol.labels.item_origin:check_private", "(evaluated or seeded)", "seeded"),
+    ),
+    bug(
+        "items numbered by exact counts in a private release",
+        ("simulations.simulation:simulating", "release = release.without_numbers()", "pass"),
+    ),
     bug(
         "a campaign's bound forgotten",
         ("protocol.clips.campaign_bound:bounds_of", "left * visits >= ONE", "left >= 0"),

@@ -16,6 +16,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.simulations.audit import (
     answers,
     campaigns,
+    claims,
     discovery,
     masked_layer,
     others,
@@ -103,6 +104,7 @@ def all_checks() -> tuple[Check, ...]:
     checks += [Check("lattice", lattice)]
     checks += [
         *campaigns.CHECKS,
+        *claims.CHECKS,
         *discovery.CHECKS,
         *masked_layer.CHECKS,
         *answers.CHECKS,
