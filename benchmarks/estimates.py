@@ -57,6 +57,10 @@ MADE = {
     "5,000 zeros": np.zeros(5_000),
     **{f"1,000 equal, {size:g} s.e.": np.full(1_000, size) for size in (0.5, 1, 2, 3, 5)},
     **{
+        f"{zeros:,} zeros, {others} of {size} s.e.": np.append(np.zeros(zeros), np.full(others, size))
+        for zeros, others, size in ((4_950, 50, 3), (4_950, 50, 5), (49_800, 200, 4))
+    },
+    **{
         f"{items:,} Zipf, 1st {top:g} s.e.": top / np.arange(1, items + 1)
         for items in (100, 5_000)
         for top in (40, 400)
@@ -203,7 +207,7 @@ def lower_limits(folder: Path, seeds: range) -> None:
         missed = min(fitted[:3]) < LEAST_HELD
         texts = [" ".join(f"{100 * one:5.1f}" for one in shares) for shares in (fitted, plain)]
         print(
-            f"{name:<26}{mechanism:<18}{texts[0]} {clear:>6,.0f}{'!' if missed else '':3}{texts[1]} {more:>6,.0f}",
+            f"{name:<29}{mechanism:<18}{texts[0]} {clear:>6,.0f}{'!' if missed else '':3}{texts[1]} {more:>6,.0f}",
             flush=True,
         )
         return missed

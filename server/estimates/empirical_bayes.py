@@ -33,6 +33,8 @@ _REACH = 14
 _BINS = 8
 """To a standard deviation, of values and of counts alike."""
 _STEPS = 30
+_MORE_STEPS = 270
+"""After those of the estimates, for limits: few steps see some counts among many zeros as if they were spread."""
 _NEIGHBOURS = 5.0
 _QUANTILES = 0.6, 0.7
 _HALVINGS = 12
@@ -92,16 +94,16 @@ def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) 
     plain = np.maximum(places, 0).astype(np.float64)
     if not held.any():
         return plain, plain
-    up_to = _learned(held, kernel)
+    learned = _learned(held, kernel)
     near = _within(held, _BINS)
     trust = np.clip(2 - 2 * deviations / _ALONE, 0, 1) * near**2 / (near**2 + _NEIGHBOURS**2)
 
     def moved(quantile: float) -> Floats:
-        changed = plain + trust * (_crossing(up_to, quantile) - plain)
+        changed = plain + trust * (_crossing(learned[0], quantile) - plain)
         rising: Floats = np.maximum.accumulate(changed)
         return rising
 
-    least, (low, high) = _low(up_to), _QUANTILES
+    least, (low, high) = _low(learned), _QUANTILES
     target = held @ places
     if held @ moved(low) >= target:
         return moved(low), least
@@ -111,21 +113,25 @@ def _curves(held: Floats, places: Integers, kernel: Floats, deviations: Floats) 
     return moved(high), least
 
 
-def _learned(held: Floats, kernel: Floats) -> Floats:
-    """The distribution of counts, and with it the chance of a count up to each grid point given the value's bin."""
+def _learned(held: Floats, kernel: Floats) -> tuple[Floats, Floats]:
+    """The chance of a count up to each grid point given the value's bin, after few steps and after many."""
     shares = np.full(kernel.shape[1], 1 / kernel.shape[1])
     filled = held > 0
-    for _ in range(_STEPS):
-        shares *= (held[filled] / (kernel[filled] @ shares)) @ kernel[filled] / held.sum()
-    joint = kernel * shares
-    up_to: Floats = np.cumsum(joint, axis=1) / joint.sum(axis=1, keepdims=True)
-    return up_to
+    known, rows = held[filled], kernel[filled]
+    after = []
+    for steps in (_STEPS, _MORE_STEPS):
+        for _ in range(steps):
+            shares *= (known / (rows @ shares)) @ rows / held.sum()
+        joint = kernel * shares
+        after.append(np.cumsum(joint, axis=1) / joint.sum(axis=1, keepdims=True))
+    return after[0], after[1]
 
 
-def _low(up_to: Floats) -> Floats:
-    """The low quantile of each row; it rises but for rounding."""
-    least: Floats = np.minimum.accumulate(_crossing(up_to, 1 - LEVEL)[::-1])[::-1]
-    return least
+def _low(learned: tuple[Floats, Floats]) -> Floats:
+    """The low quantile of each row, the smaller one of both; it rises but for rounding."""
+    least = np.minimum(*(_crossing(up_to, 1 - LEVEL) for up_to in learned))
+    rising: Floats = np.minimum.accumulate(least[::-1])[::-1]
+    return rising
 
 
 def _crossing(up_to: Floats, quantile: float) -> Floats:

@@ -3,7 +3,8 @@
 **Closed domains.** With q the smallest integer for which P(Z > q) <= 0.05, the limit is the smallest of
 
     value - q                       and
-    the 5 % quantile of the count's posterior, under the distribution of counts that `empirical_bayes` has learned
+    the 5 % quantile of the count's posterior, under the distribution of counts that `empirical_bayes` has learned,
+    after the steps of the estimates or after ten times as many, whichever is smaller
 
 and 0 if that is negative. *For an item that was named beforehand it holds with at least the probability 0.95, whatever
 the data*: the value is the clipped count plus Z, so P(clipped count >= value - q) = P(Z <= q) >= 0.95; clipping only

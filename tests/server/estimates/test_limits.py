@@ -41,6 +41,7 @@ both = pytest.mark.parametrize("noise", NOISES.values(), ids=list(NOISES))
 WORST = {
     "zeros": np.zeros(5000),
     **{f"equal {size}": np.full(1000, size) for size in (0.5, 1, 3, 5)},
+    "200 among zeros": np.append(np.zeros(49_800), np.full(200, 4)),
     "zipf": 400 / np.arange(1, 5001),
 }
 LAWS: dict[str, NoiseLaw] = {
@@ -75,7 +76,7 @@ def test_limits_hold_for_rows_that_are_picked_because_they_are_large(noise: Nois
         q = above(law, fails)
         plain = covered(noise, counts, lambda values, q=q: np.maximum(values - q, 0), trials=5)
         assert plain[0] > 0.93
-        assert case == "zipf" or plain[1] < 0.2
+        assert case in ("zipf", "200 among zeros") or plain[1] < 0.2
 
 
 @pytest.mark.parametrize("name", LAWS)
