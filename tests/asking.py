@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.measurements.given import Bound, SaltedBound
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.settled import NOTHING_SETTLED, Settled
-from fedhist.server.coordinator import Asking
-from fedhist.server.selection import Selection
-from fedhist.server.steps import release_request, select_request, steps_of
+from fedhist import Histograms, Plan, SeededSource
+from tests.support.api import (
+    NOTHING_SETTLED,
+    Asking,
+    Bound,
+    Integers,
+    Request,
+    SaltedBound,
+    Selection,
+    Settled,
+    Threshold,
+    Total,
+    release_request,
+    select_request,
+    steps_of,
+)
 
 __all__ = ["first_request", "reading_of", "release_at", "releasing", "select_request", "selecting"]
 

@@ -21,14 +21,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, save_npz
 
-from fedhist.client.device import answer
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
-from fedhist.protocol.privacy.ledger import Charge, Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Labels, Request, Round, Total
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist import BudgetFile, Charge, Histograms, Ledger, Population, SeededSource, SparsePopulation
+from tests.support.api import (
+    Floats,
+    Integers,
+    Labels,
+    Request,
+    Round,
+    RunRecord,
+    Total,
+    answer,
+    entry_counts,
+    entry_items,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("fedhist", "protocol", "client", "server", "simulations")

@@ -8,12 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.server.campaign.calendar import windows_in
-from fedhist.server.campaign.definition import Definition
-from fedhist.server.campaign.running import new_campaign
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.workbench.campaign_runs import HowToRun, LocalRunner
+from fedhist import BudgetFile, Limit
+from tests.support.api import Definition, HowToRun, LocalRunner, RunRecord, new_campaign, windows_in
 
 SHOPS = ("bakery", "cinema", "library")
 MONDAYS = ("2020-09-28", "2020-10-05", "2020-10-12", "2020-10-19")

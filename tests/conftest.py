@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fedhist.commands import cli
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.testing.cases import histograms_of
+from fedhist import Histograms
 from tests.builders import Fedhist, Outcome, parts_of_a_sum
+from tests.support.api import Integers, histograms_of
+from tests.support.api import cli_module as cli
 
 # What is imported stays, so that nothing is gained by looking for garbage in it: not now, and not later.
 gc.disable()
@@ -64,7 +64,8 @@ def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def no_plugins() -> Iterator[None]:
     """A test that begins and ends without methods from outside."""
-    from fedhist.protocol.plugins import loading, registry
+    from tests.support.api import loading_module as loading
+    from tests.support.api import registry_module as registry
 
     registry.restore({})
     yield

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
-from fedhist.simulations.engines.quiet import LOOPBACK
+from tests.support.api import LOOPBACK
 
 BIN = Path(sys.executable).parent
 SECONDS = 120.0

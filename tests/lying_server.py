@@ -15,18 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import MASK_PURPOSE, advance, self_mask_key, start
-from fedhist.protocol.masking.device_states import Checked, Confirmed, Finished, Masked
-from fedhist.protocol.masking.encoding import read_residues, to_integers, zeros
-from fedhist.protocol.masking.graph import parameters_for, share_of
-from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair, commit, survivors_text
-from fedhist.protocol.masking.prg import MaskAdder
-from fedhist.protocol.masking.shamir import reconstruct
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.masking.wire import Kind, ShareKind
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import SeededSource
+from tests.support.api import (
+    KEY_BYTES,
+    MASK_PURPOSE,
+    Checked,
+    Confirmed,
+    Finished,
+    Identity,
+    Integers,
+    KeyPair,
+    MaskAdder,
+    Masked,
+    MaskingTerms,
+    ShareKind,
+    commit,
+    parameters_for,
+    read_residues,
+    reconstruct,
+    self_mask_key,
+    share_of,
+    start,
+    survivors_text,
+    to_integers,
+    zeros,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import advance_session as advance
+from tests.support.api import wire_module as wire
 
 Group = frozenset[int]
 

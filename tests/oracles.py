@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 from scipy import stats
 
-from fedhist.protocol.histograms import Floats
+from tests.support.api import Floats
 
 
 def gaussian_delta(multiplier: float | mpmath.mpf, epsilon: float | mpmath.mpf) -> mpmath.mpf:

@@ -10,12 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from fedhist.commands.cli import cli
-from fedhist.protocol.measurements.kept_items import KeptItems
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
-from fedhist.server.selection import SELECTORS, fitting
+from fedhist import Plan
 from tests.builders import ROOT
+from tests.support.api import MAX_LABEL_BYTES, SELECTORS, KeptItems, cli, fitting
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -198,7 +195,7 @@ def test_a_wrong_flag_or_choice_in_a_command_is_noticed():
 def test_flags_in_the_text_exist(page):
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     used = {flag for span in CODE_SPAN.findall(text) for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", span)}
-    known = all_flags() | {"--help", "--strict"}
+    known = all_flags() | {"--help", "--strict", "--disable-runtime-dependency-installation"}
     assert used <= known, f"no command has {sorted(used - known)}"
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.engines.quiet import ENVIRONMENT
+from fedhist import InvalidInput
 from tests.builders import ROOT, nodes, python, sources
+from tests.support.api import ENVIRONMENT
 
 MAY_IMPORT_FLOWER = {
     "client/app.py",
@@ -104,10 +104,10 @@ def test_nothing_loads_flower_before_it_is_needed(code: str) -> None:
 
 
 def test_two_calls_plug_fedhist_in() -> None:
-    from fedhist.client import app as client_app
     from fedhist.client import mount
-    from fedhist.server import app as server_app
     from fedhist.server import run_on_grid
+    from tests.support.api import app_module as client_app
+    from tests.support.api import server_app_module as server_app
 
     assert mount is client_app.mount
     assert run_on_grid is server_app.run_on_grid
@@ -209,7 +209,8 @@ class TestVirtualNodes:
         """Its users are real: no draw of theirs comes from a seed that the server chose."""
         from flwr.app import Context, RecordDict
 
-        from fedhist.client_app import is_virtual, source
+        from fedhist.client import is_virtual
+        from fedhist.client_app import source
 
         virtual: dict[str, Any] = {"partition-id": 0, "num-partitions": 2}
         for data in ({"data-path": "d.csv"}, {"db-url": "sqlite:///d.db", "query": "SELECT 1"}):

@@ -18,6 +18,7 @@ import pytest
 
 import fedhist
 from tests.builders import FOLDERS, ROOT, nodes, python, sources
+from tests.support import api
 
 LAYERS = {
     "protocol": {"display", "protocol"},
@@ -116,6 +117,52 @@ class TestImports:
 
     def test_the_check_lets_a_right_one_pass(self) -> None:
         assert import_faults("from fedhist.protocol.plan import Plan\nimport numpy", "server/x.py") == []
+
+
+PUBLIC = {"", "auditing", "client", "client_app", "extending", "masking", "server", "server_app", "testing"}
+DOOR = "tests/support/api.py"
+
+
+def private_imports(source: str) -> list[str]:
+    """The modules that a test imports though they may move: all but those that users import."""
+    statements = [node for node in nodes(source) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = [
+        name
+        for node in statements
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        )
+        if name is not None
+    ]
+    return [
+        name
+        for name in modules
+        if name.partition(".")[0] == "fedhist" and name.partition(".")[2] not in PUBLIC
+    ]
+
+
+class TestTheDoorOfTheTests:
+    def test_no_test_but_the_door_knows_a_module_that_may_move(self) -> None:
+        texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+        faults = {str(path): found for path, text in texts.items() if (found := private_imports(text))}
+        assert faults == {}
+
+    def test_the_check_sees_a_private_one(self) -> None:
+        assert private_imports("import fedhist, fedhist.testing\nfrom fedhist.client import mount") == []
+        assert private_imports("def f():\n    from fedhist.protocol.plan import Plan") != []
+        assert private_imports("import fedhist.commands.cli") != []
+
+    def test_what_the_door_names_is_there_and_used(self) -> None:
+        others = "\n".join(
+            path.read_text(encoding="utf-8")
+            for folder in ("tests", "benchmarks")
+            for path in (ROOT / folder).rglob("*.py")
+            if path != ROOT / DOOR
+        )
+        words = set(re.findall(r"\w+", others))
+        for name in dir(api):
+            assert name in words, f"{DOOR}: no test takes {name}"
+            getattr(api, name)
 
 
 class TestModules:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedhist.commands import cli
-from fedhist.protocol.events import DroppedOut, RoundEnded
-from fedhist.server.trace_file import TRACE_FILE, read_trace
+from tests.support.api import TRACE_FILE, DroppedOut, RoundEnded, read_trace
+from tests.support.api import cli_module as cli
 
 pytestmark = pytest.mark.timeout(180)
 SIZE = ["run", "--users", "800", "--items", "20", "--seed", "1", "--quiet", "--trace"]

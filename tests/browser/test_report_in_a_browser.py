@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedhist.commands import cli
-from fedhist.simulations.experiments.tables import write_csv
-from fedhist.simulations.figures.paper import draw_debias
 from tests.builders import write_records
+from tests.support.api import cli_module as cli
+from tests.support.api import draw_debias, write_csv
 
 pytestmark = pytest.mark.timeout(180)
 EVIL = "<script>alert(1)</script>"

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import fedhist
-from fedhist.commands.cli import COMMANDS
-from fedhist.protocol.plan.fields import FIELDS
 from tests.builders import ROOT
+from tests.support.api import COMMANDS, FIELDS
 
 REQUIRED = os.environ.get("FEDHIST_DOCS_REQUIRED") == "1"
 # What a browser fetches by itself. Links that a reader may follow are others.

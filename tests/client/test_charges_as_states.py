@@ -12,14 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fedhist.client.memory_file import MAX_SESSIONS, MemoryFile
-from fedhist.client.policy import Policy, request_key
-from fedhist.protocol.errors import Refused
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist import Plan, Spending
+from fedhist.client import Policy
 from tests.asking import release_at, select_request
+from tests.support.api import MAX_SESSIONS, Envelope, MemoryFile, Refused, Round, request_key
 
 CLEAR = Plan(users=10, items=2, epsilon=1.0, epsilon_select=0.25)
 MASKED = Plan(users=10, items=2, epsilon=1.0, epsilon_select=0.25, masking="secagg", participants=3)

@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.masked_device import begin, proceed, resume
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.device_states import Prepared
-from fedhist.protocol.masking.masked_vector import next_session, terms_of
-from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.wire import split_answer
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist import Plan, RoundFailed, SeededSource
 from tests.asking import select_request
+from tests.support.api import (
+    CollectingAdvertisements,
+    Envelope,
+    Integers,
+    MaskedSum,
+    Prepared,
+    next_session,
+    proceed,
+    resume,
+    split_answer,
+    terms_of,
+)
+from tests.support.api import begin_masked as begin
 
 PLAN = Plan(users=50, items=3, candidates=4, masking="secagg", participants=5, dropout_share=0.2)
 

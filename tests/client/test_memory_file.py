@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import MAX_SESSIONS, MemoryFile
-from fedhist.client.policy import Memory, Policy, admit
-from fedhist.protocol.errors import DecodeError, InvalidFile, Refused
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist import Plan
+from fedhist.client import Policy
 from tests.asking import select_request
+from tests.support.api import MAX_SESSIONS, DecodeError, Envelope, InvalidFile, MemoryFile, Refused, admit
+from tests.support.api import PolicyMemory as Memory
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 

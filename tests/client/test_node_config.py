@@ -10,14 +10,21 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.node_config import FILE_KEYS, KEYS, POLICY_KEYS, Kind, NodeSettings, read_node_config
-from fedhist.client.policy import Policy
-from fedhist.client.populations import item_totals
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist import Columns, InvalidInput
+from fedhist.client import Policy
 from tests.builders import table_of
+from tests.support.api import (
+    FILE_KEYS,
+    KEYS,
+    POLICY_KEYS,
+    ItemOrigin,
+    NodeSettings,
+    item_totals,
+    labels_of,
+    origin_of,
+    read_node_config,
+)
+from tests.support.api import NodeConfigKind as Kind
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "node-settings.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)

@@ -10,19 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.client.policy import Memory, Policy, _digest, admit, answered, begin, charge, check, round_cost
-from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.measurements.given import Bound
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import epsilon_at
-from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import Request, Round
-from fedhist.protocol.settled import Settled
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.steps import planned_charges, select_request
+from fedhist import Cost, Plan, Spending
+from fedhist.client import Policy
 from tests.asking import first_request, release_at
+from tests.support.api import (
+    Bound,
+    DecodeError,
+    Envelope,
+    InvalidPlan,
+    Refused,
+    Request,
+    Round,
+    Settled,
+    Threshold,
+    _digest,
+    admit,
+    answered,
+    charge,
+    check,
+    epsilon_at,
+    planned_charges,
+    round_cost,
+    select_request,
+)
+from tests.support.api import PolicyMemory as Memory
+from tests.support.api import begin_policy as begin
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 FOUND = Plan(users=100, domain="open", epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)

@@ -10,12 +10,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client import populations
-from fedhist.client.populations import SHARD_USERS, SparsePopulation
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms
-from fedhist.protocol.validation import checked, user_blocks
+from fedhist import Histograms, InvalidInput, SparsePopulation
 from tests.builders import population_of
+from tests.support.api import MAX_USER_TOTAL, SHARD_USERS, InvalidPopulation, checked, user_blocks
+from tests.support.api import populations_module as populations
 
 Dense = npt.NDArray[np.int64]
 

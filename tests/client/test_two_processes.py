@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy, request_key
-from fedhist.protocol.errors import Refused
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist import Plan
+from fedhist.client import Policy
 from tests.asking import release_at
+from tests.support.api import Envelope, MemoryFile, Refused, request_key
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=0.25)
 STEPS = 3

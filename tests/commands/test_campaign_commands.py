@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import ROOT, Fedhist, files_in
 from tests.campaigns import WEEKS, visits
+from tests.support.api import definition_module, result_folder_module
 
 NEW = (
     *("campaign", "new", "autumn", "--windows", "2020-W40..2020-W43", "--time-column", "when"),
@@ -154,7 +155,7 @@ def test_a_window_that_broke_off_is_reported_and_run_again_by_name(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedhist.server.result_folder.write_text", full)
+        patched.setattr(result_folder_module, "write_text", full)
         said = fedhist(*RUN)
     assert said.code == 1 and "what the run has charged stays charged" in said.err
     assert "2020-W40 was charged and not released" in fedhist("campaign", "show", "autumn").out
@@ -225,7 +226,7 @@ def test_a_folder_that_the_disk_refuses_is_no_result(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedhist.server.campaign.definition.write_text", full)
+    monkeypatch.setattr(definition_module, "write_text", full)
     said = fedhist(*NEW)
     assert said.code == 1 and "there is no campaign, and nothing was charged" in said.err
     assert not (here / "autumn").exists() and not (here / "people.ledger").exists()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.labels.intervals import edges_of
+from fedhist import InvalidInput
 from tests.builders import Fedhist
+from tests.support.api import edges_of
 
 OWN = ("--user-column", "uid", "--item-column", "age", "--count-column", "n", "--separator", ";")
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.experiments.sources import drawn_once, names_of
 from tests.builders import files_in, rows_of, write_npz
+from tests.support.api import Wanted, drawn_once, load, names_of
 
 SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
 FEW = ("--selectors", "oracle", "--trials", 1, "--workers", 1)
@@ -142,10 +141,11 @@ class TestAnswer:
         (command,) = [line for line in shown.out.splitlines() if line.startswith("to run it: ")]
         words = command.removeprefix("to run it: fedhist ").split()
         assert words == [
-            "run", "--data", "a.csv", "--selector", "weighted-quantile", "--mechanism", "laplace", "--epsilon", "3",
+            "run", "--data", "a.csv", "--domain", "closed", "--evaluate",
+            "--selector", "weighted-quantile", "--mechanism", "laplace", "--epsilon", "3",
         ]  # fmt: skip
         assert fedhist(*words, "--json").document()["plan"]["mechanism"] == "laplace"
-        assert "add --items-file with a public list" in shown.out
+        assert "give a public list with --items-file" in shown.out
 
     def test_a_method_far_behind_is_worse_trial_by_trial(self, fedhist, data):
         rows = fedhist(

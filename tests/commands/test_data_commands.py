@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.commands.description_view import bar
-from fedhist.simulations.datasets.description import describe
 from tests.builders import Fedhist, population_of, write_npz
+from tests.support.api import bar, describe
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 # The file has all its bytes and not yet its name. The alarm ends a child that waits for what never comes.

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from fedhist.commands.cli import cli
-from fedhist.commands.option_groups import GROUPS, Command, Group
 from tests.builders import Fedhist
+from tests.support.api import GROUPS, Command, cli
+from tests.support.api import OptionGroup as Group
 
 PLACES = {flag: place for place, one in enumerate(GROUPS) for flag in f"{one.few} {one.others}".split()}
 

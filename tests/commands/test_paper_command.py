@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.commands import paper as paper_command
-from fedhist.commands.paper import EXPERIMENTS
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.server.steps import planned_charges
-from fedhist.simulations.datasets.registry import make_population
-from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.experiments import beyond, figure_bounded, figure_debias, figure_open, table_open
-from fedhist.simulations.experiments.paper_setup import Setup, read_file
-from fedhist.simulations.experiments.user_sets import UserSet
 from tests.builders import rows_of, write_npz
+from tests.support.api import (
+    EXPERIMENTS,
+    Setup,
+    UserSet,
+    basic_total,
+    make_population,
+    materialise,
+    planned_charges,
+    read_file,
+    tight_total,
+)
+from tests.support.api import beyond_module as beyond
+from tests.support.api import figure_bounded_module as figure_bounded
+from tests.support.api import figure_debias_module as figure_debias
+from tests.support.api import figure_open_module as figure_open
+from tests.support.api import paper_module as paper_command
+from tests.support.api import table_open_module as table_open
 
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]

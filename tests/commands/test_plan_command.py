@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedhist.commands.plan_summary import print_curve
-from fedhist.protocol.plan import Plan
-from fedhist.server.totals import plan_for_total
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.prediction.ahead import Outlook, curve
-from fedhist.simulations.prediction.prediction import Predictor
+from fedhist import HeavyTailedPopulation, Plan, plan_for_total
 from tests.builders import Fedhist, rows_of
+from tests.support.api import Outlook, Predictor, curve, print_curve
 
 SMALL = ("plan", "--users", 800, "--items", 20)
 PREDICTOR = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))

@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SHARD_NONZEROS
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server import recorded_run
-from fedhist.server.withholding import length_tells
-from fedhist.simulations.engines.in_process import message_bytes
-from fedhist.simulations.simulation import simulate
+from fedhist import Plan, SeededSource, simulate
 from tests.asking import release_at, select_request
 from tests.builders import Fedhist, document_in, page_in, population_of, write_npz, write_records
+from tests.support.api import SHARD_NONZEROS, length_tells, message_bytes
+from tests.support.api import recorded_run_module as recorded_run
 
 NOT_PRIVATE = "not private, simulation only"
 SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)

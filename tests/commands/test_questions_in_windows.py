@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 
 import fedhist as library
-from fedhist.protocol.plan.window import Window
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.window_limit import by_window
+from fedhist import BudgetFile
 from tests.builders import Fedhist, rows_of
+from tests.support.api import Window, by_window
 
 
 @pytest.fixture

@@ -12,14 +12,10 @@ from typing import Any
 import pytest
 from fuzz_mutations import document_text, mutated, mutated_document
 
-from fedhist.display.visible_text import visible
-from fedhist.protocol.errors import FedhistError, UnexpectedMessage
-from fedhist.simulations.report.charts import number
-from fedhist.simulations.report.escaping import script_json, text
-from fedhist.simulations.report.run_data import read_run
-from fedhist.simulations.workbench.drawing_figures import draw
-from fedhist.simulations.workbench.reporting import write_page
+from fedhist import FedhistError
 from tests.builders import Fedhist, page_in, write_records
+from tests.support.api import UnexpectedMessage, number, read_run, script_json, text, visible, write_page
+from tests.support.api import draw_figure as draw
 
 SMALL = ("--users", 300, "--items", 20)
 FEW = (*SMALL, "--max-threshold", 60)
@@ -130,8 +126,7 @@ class TestWhatIsOnIt:
         assert sum(charts["users"]["counts"]) + read_run(folder).simulation["users"]["empty"] == 300  # type: ignore[index]
 
     def test_the_true_counts_are_the_true_ones(self, folder: Path) -> None:
-        from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-        from fedhist.simulations.simulation import true_histogram
+        from fedhist import HeavyTailedPopulation, true_histogram
 
         truth = true_histogram(HeavyTailedPopulation(users=300, items=20, seed=1)).tolist()
         bars = page_in(folder).charts["released"]["bars"]

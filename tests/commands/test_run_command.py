@@ -13,12 +13,11 @@ import click
 import numpy as np
 import pytest
 
-from fedhist.commands import cli
-from fedhist.protocol.plan import Plan
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.workbench import carrying_out
+from fedhist import BudgetFile, Plan
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
+from tests.support.api import Wanted, load
+from tests.support.api import carrying_out_module as carrying_out
+from tests.support.api import cli_module as cli
 
 SMALL = ("run", "--users", 800, "--items", 20)
 WRITTEN = ["NOT-PRIVATE.txt", "histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.protocol.clips.poisson import debias_poisson
 from tests.builders import Fedhist, rows_of, write_npz
+from tests.support.api import debias_poisson
 
 DEBIASED = ("run", "--debias", "poisson", "--seed", 1, "--json")
 FIXED = (*DEBIASED, "--selector", "fixed", "--threshold")

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.server.result_folder import write_results
-from fedhist.simulations.simulation import simulate
+from fedhist import Plan, simulate
 from tests.builders import Fedhist, files_in, population_of, rows_of
+from tests.support.api import write_results
 
 FOUND = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
 SMALL = (*FOUND, "--release", "truncated-laplace")

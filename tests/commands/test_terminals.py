@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.commands.terminal import prepare_streams
 from tests.builders import ROOT, Fedhist
+from tests.support.api import prepare_streams
 
 TABLE = "user,item\n1,caf\u00e9\n2,\u732b\n3,caf\u00e9\n"
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.server.grid_settings import read_settings
-from fedhist.server.totals import plan_for_total
-from fedhist.simulations.deployment.demo import ITEMS, Demo, run_settings, write_data
+from fedhist import Plan, plan_for_total
 from tests.builders import Fedhist
+from tests.support.api import ITEMS, Demo, read_settings, write_data
+from tests.support.api import demo_run_settings as run_settings
 
 SMALL = ("--users", 1_500, "--items", 20)
 TOTAL = ("--total-epsilon", 1.1, "--total-delta", 1e-6)

@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.events import Charged, DroppedOut, MessageSent, RoundEnded, Scored, StateEntered, Viewed
-from fedhist.server.trace_file import TRACE_FILE, read_trace
 from tests.builders import Fedhist
+from tests.support.api import (
+    TRACE_FILE,
+    Charged,
+    DroppedOut,
+    MessageSent,
+    RoundEnded,
+    Scored,
+    StateEntered,
+    Viewed,
+    read_trace,
+)
 
 SMALL = ("run", "--users", 800, "--items", 20, "--seed", 1)
 

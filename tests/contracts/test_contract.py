@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from fedhist.testing import Contract
-from fedhist.testing.contract import require
+from tests.support.api import require
 
 NUMBER: Contract[int] = Contract("number")
 

@@ -11,12 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.engines.contract import ENGINES, engine_named
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist import SeededSource
 from fedhist.testing import ENGINE, check_engine
-from fedhist.testing.engines import ENGINE_PLANS, USERS, compared
+from tests.support.api import ENGINE_PLANS, ENGINES, USERS, InProcess, compared, engine_named, materialise
 
 # Flower reads its environment once, so its engine starts in a process of its own, and once for all checks.
 SCRIPT = """

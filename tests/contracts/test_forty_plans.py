@@ -21,8 +21,8 @@ import pytest
 from scipy.sparse import csr_array
 
 import fedhist
-from fedhist.simulations.engines.contract import engine_named
 from tests.builders import ROOT, python
+from tests.support.api import engine_named
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "forty_plans.json"
 RECORDING = os.environ.get("FEDHIST_RECORD") == "1"

@@ -7,19 +7,23 @@ from functools import cached_property
 
 import pytest
 
-from fedhist.protocol.errors import DecodeError, InvalidPlan
-from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.contract import Summed
-from fedhist.protocol.measurements.given import Bound
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Request
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.releases import rule_for
-from fedhist.server.steps import measurements_of
+from fedhist import Plan
 from fedhist.testing import MEASUREMENT, PLANS, check_measurement
-from fedhist.testing.cases import variant
-from fedhist.testing.measurements import Asked, usual_givens
+from tests.support.api import (
+    MEASUREMENTS,
+    Bound,
+    ClippedSum,
+    DecodeError,
+    Envelope,
+    InvalidPlan,
+    Request,
+    Summed,
+    measurements_of,
+    rule_for,
+    usual_givens,
+    variant,
+)
+from tests.support.api import AskedMeasurement as Asked
 
 ONE_ITEM = variant(PLANS["gaussian"], items=1, sparsity=1)
 ALONE = variant(PLANS["debiased"], items=1, sparsity=1)

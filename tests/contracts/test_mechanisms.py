@@ -8,14 +8,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.choice import exponential_mechanism
-from fedhist.protocol.privacy.mechanisms import gaussian_noise, laplace_noise
-from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity
-from fedhist.protocol.privacy.noise import discrete_gaussian, discrete_laplace
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.privacy.shares import gaussian_share, laplace_share
+from fedhist import Neighbours, SeededSource
 from fedhist.testing import MECHANISM, Mechanism, additive, check_mechanism
+from tests.support.api import (
+    Norm,
+    Sensitivity,
+    discrete_gaussian,
+    discrete_laplace,
+    exponential_mechanism,
+    gaussian_noise,
+    gaussian_share,
+    laplace_noise,
+    laplace_share,
+    noise_multiplier,
+)
 
 SHARES = 4
 PURE = {"sensitivity": 20, "epsilon": 0.5}

@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.simulations.datasets.mapped_files import write_mapped
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
-from fedhist.simulations.engines.masked_in_process import parts_of
-from fedhist.simulations.engines.node_files import read_part
+from fedhist import HeavyTailedPopulation, PoissonPopulation, SparsePopulation
 from fedhist.testing import POPULATION, check_population
-from fedhist.testing.cases import histograms_of
+from tests.support.api import histograms_of, parts_of, read_part, write_mapped
 
 ROWS = np.random.Generator(np.random.Philox(1)).poisson(1.0, size=(40, 5))
 SPARSE = SparsePopulation.from_scipy(csr_array(ROWS), labels=["a", "b", 7, "7", "ü"])

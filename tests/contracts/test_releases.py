@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.releases import RULES
-from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
+from fedhist import SeededSource
 from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
-from fedhist.testing.cases import variant
-from fedhist.testing.releases import Ruled
+from tests.support.api import RULES, CentralNoise, KeysAboveBar, Ruled, variant
 
 
 @pytest.mark.parametrize("check", RELEASE_RULE.checks)

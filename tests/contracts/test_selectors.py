@@ -8,15 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.selection import SELECTORS, Selection, selector_for
-from fedhist.server.selection.contract import ANY_NORM, Reads
-from fedhist.server.selection.weighted_quantile import WeightedQuantile
+from fedhist import Plan, SeededSource
 from fedhist.testing import PLANS, SELECTOR, check_selector
-from fedhist.testing.cases import variant
-from fedhist.testing.selectors import Chooser, choose
+from tests.support.api import (
+    ANY_NORM,
+    SELECTORS,
+    Chooser,
+    InvalidPlan,
+    Reads,
+    Selection,
+    WeightedQuantile,
+    choose,
+    selector_for,
+    variant,
+)
 
 
 @pytest.mark.parametrize("check", SELECTOR.checks)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedhist.display.log_lines import TIMED, errors_as_sentences, log, log_shown
-from fedhist.protocol.errors import RoundFailed
+from fedhist import RoundFailed
+from tests.support.api import TIMED, errors_as_sentences, log, log_shown
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedhist.display.plurals import counted
+from tests.support.api import counted
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,27 @@ from traceback import format_exception
 import pytest
 
 import fedhist
-from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
-from fedhist.protocol.plugins import loading, registry
-from fedhist.protocol.plugins.digests import own_digest
-from fedhist.protocol.plugins.loading import blamed, parcels, receive
-from fedhist.protocol.plugins.registry import registered, restore
-from fedhist.server.selection import SELECTORS, fitting
-from fedhist.simulations.datasets.registry import DATASETS, make_population
-from fedhist.simulations.engines.contract import engine_named
+from fedhist import InvalidInput
 from fedhist.testing import check_plugin
 from tests.builders import ROOT
 from tests.extending.conftest import SAMPLES
+from tests.support.api import (
+    DATASETS,
+    SELECTORS,
+    InvalidFile,
+    OtherPlugin,
+    blamed,
+    engine_named,
+    fitting,
+    make_population,
+    own_digest,
+    parcels,
+    receive,
+    registered,
+)
+from tests.support.api import loading_module as loading
+from tests.support.api import registry_module as registry
+from tests.support.api import restore_plugins as restore
 
 SMALL = {"users": 50, "items": 5}
 

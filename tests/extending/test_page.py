@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.commands import cli
-from fedhist.simulations.audit.findings import Effort
 from tests.builders import ROOT
+from tests.support.api import Effort, findings_module
+from tests.support.api import cli_module as cli
 
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,7 +20,7 @@ FEW = Effort(canaries=1, runs=300, slow_runs=1, gaussian_runs=1, masked_canaries
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # An audit of the usual size takes half a minute.
-    monkeypatch.setattr("fedhist.simulations.audit.findings.QUICK", FEW)
+    monkeypatch.setattr(findings_module, "QUICK", FEW)
     commands = 0
     for language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if language == "python" and (named := re.match(r"# (\w+\.py)\n", text)):

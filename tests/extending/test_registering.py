@@ -12,25 +12,36 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.protocol.errors import InvalidInput, InvalidPlan, OtherPlugin, UnexpectedMessage
-from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.given import Bound
-from fedhist.protocol.measurements.tail import TailMeasurement
-from fedhist.protocol.plugins.digests import session_digest
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import registered
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
-from fedhist.protocol.privacy.neighbours import tail_count
-from fedhist.protocol.rounds import Request, Round
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.ledger.charged_run import charged
-from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.selection import SELECTORS, Selection, fitting
-from fedhist.server.selection.contract import ANY_NORM, Selector, exponential_charge
-from fedhist.server.selection.fixed import Fixed
-from fedhist.server.steps import check_runnable, measurements_of, select_request
+from fedhist import InvalidInput, Ledger, run_rounds
+from fedhist.server import charged
 from tests.extending.conftest import SAMPLES
+from tests.support.api import (
+    ANY_NORM,
+    MEASUREMENTS,
+    SELECTORS,
+    ApproximateLoss,
+    Bound,
+    CentralNoise,
+    ClippedSum,
+    Fixed,
+    InvalidPlan,
+    OtherPlugin,
+    Request,
+    Round,
+    Selection,
+    Selector,
+    TailMeasurement,
+    UnexpectedMessage,
+    check_runnable,
+    exponential_charge,
+    fitting,
+    measurements_of,
+    registered,
+    select_request,
+    session_digest,
+    tail_count,
+)
+from tests.support.api import PluginKind as Kind
 
 USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
 Small = partial(fedhist.Plan, users=200, items=8)
@@ -67,7 +78,7 @@ def test_it_runs_by_its_name_and_its_charge_is_in_the_ledger():
         "exponential-mechanism",
         "discrete-gaussian",
     ]
-    assert result.release.private
+    assert fedhist.simulate(USERS, plan, evaluate=False).release.private
     assert result.total.epsilon == pytest.approx(1.1)
     assert result.to_json()["plan"]["plugins"] == list(plan.plugins)
     same = fedhist.histogram(USERS, selector="middle", seed=1)
@@ -536,7 +547,7 @@ def test_kinds_and_groups():
 
 def test_a_deployment_charges_what_it_declares(tmp_path):
     """On a transport that is not simulated, through the ledger."""
-    from fedhist.simulations.audit.worlds import Replay
+    from tests.support.api import Replay
 
     fedhist.register(Middle)
     ledger = Ledger()

@@ -16,28 +16,32 @@ from typing import Any
 import numpy as np
 from fuzz_mutations import mutated
 
-from fedhist.client.files.matrix_files import write_matrix
-from fedhist.client.files.records import read_population
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import (
+from fedhist import (
     BudgetExceeded,
-    DecodeError,
+    BudgetFile,
+    Cost,
     FedhistError,
-    InvalidFile,
     InvalidInput,
-    Refused,
+    Limit,
+    Plan,
+    Spending,
+    read_population,
 )
-from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.masking.identities import parse_directory, parse_identity
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.steps import planned_charges
+from fedhist.client import Policy
 from tests.asking import select_request
 from tests.builders import population_of
+from tests.support.api import (
+    DecodeError,
+    Envelope,
+    InvalidFile,
+    MemoryFile,
+    Refused,
+    parse_directory,
+    parse_identity,
+    planned_charges,
+    read_items,
+    write_matrix,
+)
 
 Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)

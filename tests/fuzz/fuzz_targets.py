@@ -16,35 +16,57 @@ import numpy as np
 from fuzz_files import file_targets
 from fuzz_mutations import document_text, mutated, mutated_document, odd_value
 
-from fedhist.client.device import answer_population
-from fedhist.client.policy import Memory, Policy, admit
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import advance, prepare, start
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.masked_vector import to_total, vector_length
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.summed_arrays import Layout, Part
-from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
-from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge, Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.settled import Settled
-from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
-from fedhist.protocol.wire.codec import decode, encode
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.protocol.wire.keyed_codec import decode_keyed
-from fedhist.protocol.wire.sum_request import SumRequest, read_sum_request
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.discovery import discovery_charges
+from fedhist import (
+    Charge,
+    FedhistError,
+    InvalidInput,
+    Ledger,
+    Plan,
+    RoundFailed,
+    SeededSource,
+    SparsePopulation,
+    run_rounds,
+)
+from fedhist.client import Policy
 from tests.asking import first_request, release_at, select_request
 from tests.builders import population_of
+from tests.support.api import (
+    TERMS_BYTES,
+    BadKey,
+    CollectingAdvertisements,
+    DecodeError,
+    Envelope,
+    Identity,
+    Layout,
+    MaskingStage,
+    MaskingTerms,
+    Part,
+    Request,
+    Settled,
+    SumRequest,
+    TableShape,
+    Threshold,
+    Total,
+    admit,
+    answer_population,
+    decode,
+    decode_keyed,
+    decode_table,
+    discovery_charges,
+    encode,
+    encode_table,
+    prepare,
+    read_sum_request,
+    save,
+    start,
+    to_total,
+    vector_length,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import PolicyMemory as Memory
+from tests.support.api import advance_session as advance
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = bytes(range(32))

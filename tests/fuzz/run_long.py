@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 from fuzz_targets import Target, targets
 
 _MIB = 1 << 20

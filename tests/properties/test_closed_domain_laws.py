@@ -13,11 +13,9 @@ import numpy.typing as npt
 import pytest
 from scipy import integrate, special, stats
 
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
-from fedhist.server.selection.contract import best_candidate
+from fedhist import Histograms, Plan
 from tests.asking import reading_of
+from tests.support.api import WEIGHT_BITS, Norm, best_candidate
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -14,13 +14,10 @@ import numpy.typing as npt
 import pytest
 from scipy import integrate, stats
 
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS
-from fedhist.protocol.plan import Plan
-from fedhist.server.selection.exponential_v import error_bound
-from fedhist.server.selection.oracle import expected_loss
+from fedhist import Histograms, Plan
 from tests.asking import reading_of
 from tests.oracles import laplace_chances
+from tests.support.api import SHARE_BITS, error_bound, expected_loss
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedhist.protocol.circle import nearness, signed, size
+from tests.support.api import nearness, signed, size
 
 widths = pytest.mark.parametrize("width", [32, 64, 29])
 anything = st.integers(-(2**63), 2**63 - 1)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.events import EVENTS, Event, Heard, read_event
+from tests.support.api import EVENTS, DecodeError, Event, Heard, read_event
 
 TEXT = st.text(max_size=20)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol import keyed as keyed_module
-from fedhist.protocol.keyed import Keyed, KeyedSum, coalesce, coalesce_dense
+from tests.support.api import Keyed, KeyedSum, coalesce, coalesce_dense, keyed_module
 
 COLUMNS = 2
 values = st.one_of(st.integers(0, 3), st.integers(0, 2**40))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.sorting import grouped_order, order_by
+from tests.support.api import grouped_order, order_by
 
 # Few values in the first bits and few in the last, so that keys share all kinds of bits; and runs of equal ones.
 keys = st.builds(lambda high, low: high << 56 | low, st.integers(0, 3), st.integers(0, 2))

@@ -9,11 +9,10 @@ import pytest
 from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, be_a_server
 
-from fedhist.client.app import mount
-from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist import SeededSource, SparsePopulation, SystemSource
+from fedhist.client import Policy, mount
 from tests.builders import population_of
+from tests.support.api import Source
 
 UNLIMITED = Policy()
 

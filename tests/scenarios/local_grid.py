@@ -16,11 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-import fedhist.server.grid_messages
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.app import app as server_app
-from fedhist.server.collection import RoundReport
+from tests.support.api import Envelope, Round, RoundReport, grid_messages_module, server_app
 
 RUN_ID = 77
 Fault = Callable[[Message, "Node"], "list[Message]"]
@@ -169,7 +165,7 @@ class Clock:
 
 
 CLOCK = Clock()
-fedhist.server.grid_messages.monotonic = CLOCK
+grid_messages_module.monotonic = CLOCK
 
 
 class LocalGrid(Grid):

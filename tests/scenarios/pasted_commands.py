@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 from leftovers import ends_soon, processes_of
 
-from fedhist.simulations.deployment.processes import free_ports
-from fedhist.simulations.engines.quiet import LOOPBACK
+from tests.support.api import LOOPBACK, free_ports
 
 # Telemetry, Flower's search for updates, and Ray's for the cloud that it may be in. They get no answer here, and
 # nothing waits for one. No package index is among them.

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from system_data import FIRST, LABELS, PLANS, SEED, USERS_EACH, part
 
-from fedhist.client.device import answer_population
-from fedhist.client.masked_device import participant_vector
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Memory, round_cost
-from fedhist.protocol.errors import BudgetExceeded
-from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.masking.masked_vector import to_total
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.collection import numbered
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.contract import Release
-from fedhist.server.steps import planned_charges
+from fedhist import BudgetExceeded, Ledger, Plan, Release, SeededSource, Spending, run_rounds
+from tests.support.api import (
+    Keyed,
+    KeyedSum,
+    MemoryFile,
+    Request,
+    Round,
+    Total,
+    answer_population,
+    numbered,
+    participant_vector,
+    planned_charges,
+    round_cost,
+    to_total,
+)
+from tests.support.api import PolicyMemory as Memory
 
 if TYPE_CHECKING:
     from whole_system import Device, Outcome

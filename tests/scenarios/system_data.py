@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.plan import Plan
+from fedhist import Plan, SparsePopulation
 from tests.builders import population_of
+from tests.support.api import Identity
 
 NODES = 7
 USERS_EACH = 4

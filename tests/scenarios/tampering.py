@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message
 from fuzz_mutations import mutated
 from local_grid import data_of, with_data, with_field
 
-from fedhist.protocol.wire.envelope import MASKING, RECORD
+from tests.support.api import MASKING, RECORD
 
 REFUSED_FIELDS = {
     "version": 9,

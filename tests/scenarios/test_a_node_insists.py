@@ -10,29 +10,25 @@ import pytest
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Node, message_of, outcome, run_server_app
 
-from fedhist.client.app import mount
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.node_log import line_of
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import (
-    HandlerFailed,
-    InvalidFile,
-    InvalidInput,
-    InvalidPlan,
-    MaskingFailed,
-    Refused,
-    RoundFailed,
-)
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.app import run_on_grid
-from fedhist.server.grid_transport import GridTransport
-from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist import InvalidInput, Plan, RoundFailed, SeededSource
+from fedhist.client import Policy, mount
+from fedhist.server import run_on_grid
 from tests.asking import release_at
 from tests.builders import population_of
+from tests.support.api import (
+    Envelope,
+    GridTransport,
+    HandlerFailed,
+    Identity,
+    InvalidFile,
+    InvalidPlan,
+    MaskingFailed,
+    MemoryFile,
+    Refused,
+    Threshold,
+    line_of,
+    numbered_identities,
+)
 
 ROW = [3, 1, 4, 1, 5, 9]
 VICTIM = 100

@@ -14,17 +14,19 @@ import pytest
 from flwr.app import Message
 from local_grid import LocalGrid, Node, at, context_of, data_of, message_of, outcome, silent
 
-import fedhist.client.round_handlers
-from fedhist.client import app as client_app
-from fedhist.client.memory_file import MemoryFile
-from fedhist.protocol.clips.campaign_bound import ONE
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.codec import decode
-from fedhist.protocol.wire.envelope import Envelope, items_digest
-from fedhist.server.app import run_on_grid
+from fedhist import Plan, RoundFailed
+from fedhist.server import run_on_grid
 from tests.asking import release_at
+from tests.support.api import (
+    ONE,
+    Envelope,
+    MaskingStage,
+    MemoryFile,
+    decode,
+    items_digest,
+    round_handlers_module,
+)
+from tests.support.api import app_module as client_app
 
 SHOPS = ["a", "b", "c"]
 VISITS, THRESHOLD = 2, 5.0
@@ -117,7 +119,7 @@ def test_a_repeated_request_has_the_noted_answer_and_spends_nothing_more(tmp_pat
 
 def test_what_was_noted_before_a_crash_stays_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(fedhist.client.round_handlers, "clear_answer", lambda *a, **k: 1 / 0)
+        patch.setattr(round_handlers_module, "clear_answer", lambda *a, **k: 1 / 0)
         assert reason(node_at(tmp_path / "n"), plan_of(), "one") == "failed"
     assert used(tmp_path / "n")[1] == pytest.approx(ONE / VISITS, rel=1e-3)
     # The first answer never left, and the second one is bounded by what is left.

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from local_grid import LocalGrid, Node, context_of
 
-from fedhist.client import app as client_app
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.server.app import run_campaign
-from fedhist.server.campaign.definition import Definition
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist import BudgetFile, InvalidInput, Limit, RoundFailed
 from tests.builders import rows_of
 from tests.campaigns import SHOPS, WEEKS, campaign_in, runs_of, visits
+from tests.support.api import Definition, run_campaign
+from tests.support.api import app_module as client_app
 
 USERS = 120
 LOOSE = Limit(400, 5e-5)

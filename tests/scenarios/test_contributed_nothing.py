@@ -24,17 +24,14 @@ from local_grid import (
     silent,
 )
 
-from fedhist.client import app as client_app
-from fedhist.client import round_handlers
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import Refused, RoundFailed, TooFewSurvivors
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import Envelope, Refusal, items_digest
-from fedhist.server.app import run_on_grid
+from fedhist import Plan, RoundFailed
+from fedhist.client import Policy
+from fedhist.server import run_on_grid
 from tests.asking import select_request
 from tests.builders import population_of
+from tests.support.api import Envelope, MemoryFile, Refusal, Refused, Round, TooFewSurvivors, items_digest
+from tests.support.api import app_module as client_app
+from tests.support.api import round_handlers_module as round_handlers
 
 PLAN = Plan(users=9, items=2, max_threshold=60)
 MASKED = Plan(users=60, items=6, masking="secagg", participants=12, dropout_share=0.2)

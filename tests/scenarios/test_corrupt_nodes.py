@@ -9,20 +9,25 @@ import pytest
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Node
 
-from fedhist.client import masked_device
-from fedhist.client.app import mount
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_states import Checked, Confirmed
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.state_codec import restore
-from fedhist.protocol.plan import Plan
-from fedhist.server.app import run_on_grid
-from fedhist.server.collection import RoundReport
-from fedhist.simulations.deployment.demo import Demo, run_settings, write_data
-from fedhist.simulations.deployment.federation import open_federation, write_app
-from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist import Plan, RoundFailed
+from fedhist.client import mount
+from fedhist.server import run_on_grid
 from tests.builders import population_of
+from tests.support.api import (
+    Checked,
+    Confirmed,
+    Demo,
+    RoundReport,
+    numbered_identities,
+    open_federation,
+    participant_number,
+    write_app,
+    write_data,
+)
+from tests.support.api import demo_run_settings as run_settings
+from tests.support.api import masked_device_module as masked_device
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 LIMIT_SECONDS = 300.0
 ROUND_SECONDS = 90.0

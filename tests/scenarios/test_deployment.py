@@ -24,17 +24,23 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from leftovers import ends_soon, processes_of
 
-from fedhist.protocol.errors import RoundFailed
-from fedhist.simulations.deployment.certificates import make_certificates, make_node_key
-from fedhist.simulations.deployment.demo import ITEMS, Demo, run_settings, write_data
-from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
-from fedhist.simulations.deployment.processes import (
+from fedhist import RoundFailed
+from tests.support.api import (
+    ITEMS,
+    Demo,
+    Federation,
     Programs,
     deferred_interrupts,
     descendants,
     free_ports,
+    make_certificates,
+    make_node_key,
+    open_federation,
+    read_run,
+    write_app,
+    write_data,
 )
-from fedhist.simulations.report.run_data import read_run
+from tests.support.api import demo_run_settings as run_settings
 
 LIMIT_SECONDS = 180.0
 # Longer than a round takes on a busy machine with two processors.

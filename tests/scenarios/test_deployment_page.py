@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pasted_commands import needs_proc, pasted, shell_blocks, with_free_ports
 
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist import BudgetFile
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")

@@ -21,11 +21,8 @@ from test_lost_nodes import (
 )
 from test_lost_nodes import simulation as on_nodes
 
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.node_files import _mapped, read_identities
-from fedhist.simulations.simulation import simulate
+from fedhist import Plan, RoundFailed, simulate
+from tests.support.api import _mapped, engine_named, read_identities
 
 KINDS: dict[str, Any] = {
     "dropout": 0.1,

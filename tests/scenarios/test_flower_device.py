@@ -12,15 +12,12 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from local_grid import context_of, data_of, message_of, outcome
 
-from fedhist.client import app as client_app
-from fedhist.client.context_memory import recall
-from fedhist.client.policy import Policy
+from fedhist import Plan
+from fedhist.client import Policy
 from fedhist.client_app import app as our_app
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.codec import decode
-from fedhist.protocol.wire.envelope import Envelope, items_digest
 from tests.asking import release_at, select_request
+from tests.support.api import Envelope, Threshold, decode, items_digest, recall
+from tests.support.api import app_module as client_app
 
 PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
 PRIVATE_TEXT = "alice-visited-the-clinic"

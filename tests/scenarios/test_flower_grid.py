@@ -24,17 +24,10 @@ from local_grid import (
     with_field,
 )
 
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.server.app import run_on_grid, run_settings
-from fedhist.server.collection import RoundReport
-from fedhist.server.grid_settings import read_settings
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.simulation import simulate
+from fedhist import BudgetFile, Ledger, Plan, RoundFailed, SeededSource, simulate
+from fedhist.client import Policy
+from fedhist.server import run_on_grid
+from tests.support.api import Round, RoundReport, read_settings, run_settings
 
 HEADER = 45
 MODES: dict[str, dict[str, Any]] = {

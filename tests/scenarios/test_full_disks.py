@@ -17,16 +17,12 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import InvalidFile
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server import result_folder
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.charged_run import charged
-from fedhist.server.result_folder import check_room
+from fedhist import BudgetFile, Plan
+from fedhist.client import Policy
+from fedhist.server import charged
 from tests.asking import select_request
+from tests.support.api import Envelope, InvalidFile, MemoryFile, check_room, recorded_run_module
+from tests.support.api import result_folder_module as result_folder
 
 Fedhist = Callable[..., Any]
 PLAN = Plan(users=10, items=2)
@@ -125,7 +121,7 @@ class TestTheResultFolder:
             with file_size_limit(100):
                 real(*arguments)  # type: ignore[arg-type]  # passed on as they come
 
-        monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_on_a_full_disk)
+        monkeypatch.setattr(recorded_run_module, "write_results", write_on_a_full_disk)
         ledger = tmp_path / "l.db"
         done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
         said = one_sentence(done.code, done.err, 1)
@@ -169,7 +165,7 @@ class TestTheLedger:
             real(*arguments)  # type: ignore[arg-type]  # passed on as they come
             fill(disk)
 
-        monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_and_fill)
+        monkeypatch.setattr(recorded_run_module, "write_results", write_and_fill)
         with small_disk(disk, 128):
             ledger = disk / "l.db"
             done = fedhist(*RUN, "--out", str(out), "--ledger", str(ledger))

@@ -7,22 +7,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import RoundFailed, TableTooSmall
-from fedhist.protocol.masking.masked_vector import terms_of, to_total
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.fields import TABLE_TRUST
-from fedhist.protocol.plan.table_terms import table_room
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from fedhist.protocol.rounds import Round, Total
-from fedhist.protocol.sketch.iblt import encode_table
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.app import run_on_grid
-from fedhist.server.coordinator import Asking, run_rounds
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.simulation import simulate
+from fedhist import (
+    Ledger,
+    Plan,
+    RoundFailed,
+    SeededSource,
+    SparsePopulation,
+    SystemSource,
+    run_rounds,
+    simulate,
+)
+from fedhist.server import run_on_grid
 from tests.builders import population_of
+from tests.support.api import (
+    TABLE_TRUST,
+    Asking,
+    Envelope,
+    Round,
+    TableTooSmall,
+    Total,
+    encode_table,
+    engine_named,
+    table_room,
+    terms_of,
+    to_total,
+)
 
 
 def plan_of(users: int, **settings: Any) -> Plan:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.commands import cli
-from fedhist.protocol.plan.checks import usual_delta
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist import BudgetFile
+from tests.support.api import RunRecord, usual_delta
+from tests.support.api import cli_module as cli
 
 # A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing. The alarm ends a
 # child that waits for something that never comes, so that a mistake here is a failure and not a hang.

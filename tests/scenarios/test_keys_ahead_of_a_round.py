@@ -17,23 +17,26 @@ from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, changed, data_of, dead, outcome, silent, with_data
 
 import fedhist
-from fedhist.client.app import mount
-from fedhist.client.context_memory import recall
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.protocol.events import DroppedOut, Event
-from fedhist.protocol.masking.device_states import Prepared, Shared
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.state_codec import restore
-from fedhist.protocol.masking.wire import HEADER_BYTES
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import MASKING, RECORD, Envelope
-from fedhist.server.app import run_on_grid
-from fedhist.simulations.engines.masked_in_process import numbered_identities
-from fedhist.simulations.simulation import simulate
+from fedhist import Plan, SeededSource, simulate
+from fedhist.client import Policy, mount
+from fedhist.server import run_on_grid
 from tests.asking import select_request
+from tests.support.api import (
+    HEADER_BYTES,
+    MASKING,
+    RECORD,
+    DroppedOut,
+    Envelope,
+    Event,
+    Identity,
+    MemoryFile,
+    Prepared,
+    Round,
+    Shared,
+    numbered_identities,
+    recall,
+)
+from tests.support.api import restore_state as restore
 
 NODES = 6
 AHEAD = HEADER_BYTES + 96

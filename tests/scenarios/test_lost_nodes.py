@@ -15,21 +15,28 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from local_grid import LocalGrid, Node, at, run_server_app, silent
 
-from fedhist.protocol.errors import InvalidInput, RoundFailed, TooFewSurvivors
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.contract import Release
-from fedhist.server.report import cohort_notes
-from fedhist.simulations.datasets.mapped_files import write_mapped
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.flower_simulation import FlowerSimulation, node_app
-from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.engines.node_files import write_secrets
-from fedhist.simulations.faults import faults_of
-from fedhist.simulations.simulation import simulate
+from fedhist import (
+    HeavyTailedPopulation,
+    InvalidInput,
+    Ledger,
+    Plan,
+    Release,
+    RoundFailed,
+    SeededSource,
+    run_rounds,
+    simulate,
+)
+from tests.support.api import (
+    FlowerSimulation,
+    InProcess,
+    TooFewSurvivors,
+    cohort_notes,
+    engine_named,
+    faults_of,
+    node_app,
+    write_mapped,
+    write_secrets,
+)
 
 NODES = 20
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
@@ -168,7 +175,7 @@ class TestASimulation:
     def test_code_that_fails_on_a_node_is_not_taken_for_a_dead_worker(self, tmp_path: Path) -> None:
         with simulation(tmp_path, nobody) as engine:
             (tmp_path / "about.json").write_text("{}")
-            from fedhist.simulations.engines.node_files import _mapped
+            from tests.support.api import _mapped
 
             _mapped.cache_clear()
             with pytest.raises(RoundFailed, match=r"0 of 20 nodes answered.*own code failed there"):

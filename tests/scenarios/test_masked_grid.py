@@ -13,25 +13,27 @@ from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, at, changed, data_of, dead, outcome, silent
 
-from fedhist.client.app import mount
-from fedhist.client.context_memory import recall
-from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
-from fedhist.protocol.events import DroppedOut, Event
-from fedhist.protocol.masking.boxes import BOX_BYTES
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.wire import HEADER_BYTES, VERSION, Kind
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
-from fedhist.server.app import run_on_grid
-from fedhist.server.grid_transport import GridTransport
-from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist import Ledger, Plan, RoundFailed, SeededSource, SparsePopulation
+from fedhist.client import Policy, mount
+from fedhist.server import run_on_grid
 from tests.asking import select_request
+from tests.support.api import (
+    BOX_BYTES,
+    HEADER_BYTES,
+    MASKED_STAGES,
+    MASKING,
+    VERSION,
+    DroppedOut,
+    Event,
+    GridTransport,
+    Identity,
+    Round,
+    TooFewSurvivors,
+    numbered_identities,
+    participant_number,
+    recall,
+)
+from tests.support.api import MaskingKind as Kind
 
 STAGES = tuple(stage for stage in MASKED_STAGES if stage != "confirming")
 
@@ -261,8 +263,8 @@ class TestWhatADeviceRefuses:
 
 
 def test_signed_masking_without_keys_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    from fedhist.protocol.errors import InvalidInput
-    from fedhist.server.grid_settings import read_settings
+    from fedhist import InvalidInput
+    from tests.support.api import read_settings
 
     config = {"users": 60, "items": 6, "masking": "secagg-signed", "participants": 12}
     with pytest.raises(InvalidInput, match="directory"):

@@ -18,17 +18,20 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from local_grid import LocalGrid, context_of, dead, error_reply, outcome, silent
 
-from fedhist import masking
-from fedhist.protocol.errors import InvalidInput, MaskingFailed, RoundFailed
-from fedhist.protocol.masking.boxes import BOX_BYTES
-from fedhist.protocol.masking.identities import parse_directory
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.shamir import SHARE_BYTES
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.wire import HEADER_BYTES
-from fedhist.protocol.wire.envelope import Refusal
-from fedhist.protocol.wire.sum_request import SUM_RECORD, content_digest
-from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist import InvalidInput, RoundFailed, masking
+from tests.support.api import (
+    BOX_BYTES,
+    HEADER_BYTES,
+    SHARE_BYTES,
+    SUM_RECORD,
+    Identity,
+    MaskingFailed,
+    MaskingStage,
+    Refusal,
+    content_digest,
+    numbered_identities,
+    parse_directory,
+)
 
 STAGES = [stage.value for stage in MaskingStage if stage is not MaskingStage.CONFIRMING]
 IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(8)])

@@ -14,8 +14,7 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from local_grid import LocalGrid, context_of, silent
 
-from fedhist.simulations.deployment.federation import open_federation
-from fedhist.simulations.engines.quiet import ENVIRONMENT
+from tests.support.api import ENVIRONMENT, open_federation
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "masking-your-messages.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

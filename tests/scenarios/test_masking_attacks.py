@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.policy import Policy
-from fedhist.protocol.masking import device_session, graph
-from fedhist.protocol.masking.graph import GraphParameters
-from fedhist.protocol.masking.incidents import LeftOut
-from fedhist.protocol.masking.recovery import Recovery
+from fedhist.client import Policy
 from tests.builders import ROOT
+from tests.support.api import GraphParameters, LeftOut, Recovery
+from tests.support.api import device_session_module as device_session
+from tests.support.api import graph_module as graph
 
 # Last, so that none of the scripts hides a module of that name.
 sys.path.append(str(ROOT / "benchmarks"))

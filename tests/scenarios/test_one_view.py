@@ -17,17 +17,13 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, at, context_of, data_of, message_of, outcome
 
-from fedhist.client import app as client_app
-from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.codec import decode
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.app import run_on_grid
+from fedhist import Plan, SparsePopulation
+from fedhist.client import Policy
+from fedhist.server import run_on_grid
 from tests.asking import release_at
 from tests.builders import population_of
+from tests.support.api import MAX_ANSWERS, Envelope, MemoryFile, Threshold, decode
+from tests.support.api import app_module as client_app
 
 OPEN = Plan(
     users=9,

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import fedhist
-from fedhist.simulations.simulation import Result
+from fedhist import Result
 
 MODES: dict[str, dict[str, Any]] = {
     "above a bar": {"domain": "open", "release": "truncated-laplace"},

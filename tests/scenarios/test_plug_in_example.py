@@ -14,9 +14,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
 from local_grid import LocalGrid, context_of
 
-from fedhist.protocol.errors import BudgetExceeded, RoundFailed
-from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist import BudgetExceeded, BudgetFile, RoundFailed
+from tests.support.api import gaussian_epsilon
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

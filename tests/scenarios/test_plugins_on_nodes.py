@@ -11,16 +11,21 @@ from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Reports, context_of, message_of, outcome, run_server_app
 
 import fedhist
-from fedhist.client.app import app as node_app
-from fedhist.client.app import mount
-from fedhist.client.context_memory import recall
-from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed
-from fedhist.protocol.plugins.registry import registered, restore
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import Envelope, items_digest
-from fedhist.server.app import run_on_grid
-from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.steps import select_request
+from fedhist import FedhistError, RoundFailed
+from fedhist.client import mount
+from fedhist.server import run_on_grid
+from tests.support.api import (
+    CentralNoise,
+    Envelope,
+    InvalidPlan,
+    Round,
+    items_digest,
+    recall,
+    registered,
+    select_request,
+)
+from tests.support.api import client_app as node_app
+from tests.support.api import restore_plugins as restore
 
 SAMPLES = Path(__file__).parents[1] / "extending" / "samples"
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import fedhist as library
-from fedhist.protocol.plan import Plan
+from fedhist import Plan
 from tests.builders import Fedhist, document_in, files_in, rows_of, write_records
 
 ITEMS = ["park", "zoo", "library"]

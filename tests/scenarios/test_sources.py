@@ -18,17 +18,12 @@ from flwr.clientapp import ClientApp
 from local_grid import RUN_ID, LocalGrid, context_of, dashed, data_of, message_of, outcome, run_server_app
 from scipy.sparse import coo_array
 
-from fedhist.client import app as client_app
-from fedhist.client import is_virtual, mount, partition_loader
-from fedhist.client.files.columns import Columns
-from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.wire.envelope import Envelope, items_digest
-from fedhist.server.app import run_on_grid
+from fedhist import Columns, InvalidInput, Plan, RoundFailed, SparsePopulation
+from fedhist.client import Policy, is_virtual, mount, partition_loader
+from fedhist.server import run_on_grid
 from tests.asking import first_request, release_at
+from tests.support.api import Envelope, Threshold, items_digest
+from tests.support.api import app_module as client_app
 
 PAGES = ["home", "search", "cart"]
 VISITS = [(f"c{number % 30}", PAGES[number * number % 3], 1 + number % 2) for number in range(120)]

@@ -11,8 +11,8 @@ import pytest
 from flwr.app import Message
 from local_grid import LocalGrid, Node
 
-from fedhist.protocol.plan import Plan
-from fedhist.server.app import run_on_grid
+from fedhist import Plan
+from fedhist.server import run_on_grid
 
 NODES = 100
 AT_ONCE = 64

@@ -10,15 +10,10 @@ import numpy as np
 import pytest
 from local_grid import at, changed, dead, run_server_app, silent
 
-from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import DroppedOut
-from fedhist.server.grid_settings import read_settings
-from fedhist.server.trace_file import TRACE_FILE, read_trace
-from fedhist.simulations.report.diagram import run_steps
-from fedhist.simulations.report.run_data import read_run
+from fedhist import InvalidInput, RoundFailed, SparsePopulation
+from fedhist.client import Policy
 from tests.builders import population_of
+from tests.support.api import TRACE_FILE, DroppedOut, read_run, read_settings, read_trace, run_steps
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
 
@@ -115,7 +110,9 @@ def without_threshold(line: dict[str, Any], *, sized: bool = False) -> dict[str,
 
 def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is worth something: with simulated traces the same two runs differ."""
-    from fedhist.server import app, observation, recorded_run
+    from tests.support.api import observation_module as observation
+    from tests.support.api import recorded_run_module as recorded_run
+    from tests.support.api import server_app_module as app
 
     tell_states, recorder = observation.tell_states, recorded_run.Recorder
     monkeypatch.setattr(recorded_run, "Recorder", lambda plan, simulated: recorder(plan, simulated=True))
@@ -213,7 +210,7 @@ class TestSettings:
 class TestTheReportOfADeployment:
     @pytest.mark.parametrize("mode", ["gaussian", "open", "masked", "debiased"])
     def test_it_shows_what_is_released_and_nothing_else(self, lab: Any, tmp_path: Path, mode: str) -> None:
-        from fedhist.commands import cli
+        from tests.support.api import cli_module as cli
 
         trace_of(lab.grid(lab.population()), tmp_path / "run", **MODES[mode])
         assert cli._run(["report", str(tmp_path / "run"), "--quiet"]) == 0

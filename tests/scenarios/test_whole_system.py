@@ -14,8 +14,8 @@ from system_checks import check_values
 from system_data import NODES, PLANS
 from whole_system import KINDS, Crash, Operation, Outcome, System
 
-from fedhist.protocol.errors import BudgetExceeded, RoundFailed
-from fedhist.protocol.rounds import Round
+from fedhist import BudgetExceeded, RoundFailed
+from tests.support.api import Round
 
 LONG = os.environ.get("FEDHIST_LONG") == "1"
 PLENTY = 1e9

@@ -11,19 +11,14 @@ import pytest
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Node, context_of, data_of, message_of, outcome
 
-from fedhist.client import app as client_app
-from fedhist.client.app import mount
-from fedhist.client.files.columns import Columns
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Memory, Policy
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.envelope import Envelope, items_digest
-from fedhist.server.app import run_on_grid
+from fedhist import Columns, Plan, RoundFailed, SeededSource
+from fedhist.client import Policy, mount
+from fedhist.server import run_on_grid
 from tests.asking import release_at
 from tests.builders import population_of
+from tests.support.api import Envelope, MemoryFile, Threshold, items_digest
+from tests.support.api import PolicyMemory as Memory
+from tests.support.api import app_module as client_app
 
 SHOPS = ["a", "b", "c"]
 DAYS = ("2026-11-15", "2026-11-16", "2026-11-20T12:00:00Z", "2026-11-23", "2026-11-24")

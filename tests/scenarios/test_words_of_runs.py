@@ -14,25 +14,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.events import Charged, Event, RoundAsked, StateEntered, Viewed
-from fedhist.protocol.masking.masked_vector import terms_of
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.codec import decode
-from fedhist.server.result_folder import write_results
-from fedhist.server.withholding import length_tells
-from fedhist.server.words import round_words
-from fedhist.simulations.engines import in_process, masked_in_process
-from fedhist.simulations.report.charts import BarChart, BinChart, number, run_charts
-from fedhist.simulations.report.diagram import SERVER, Step, run_steps
-from fedhist.simulations.report.first_screen import headline
-from fedhist.simulations.report.narration import in_words
-from fedhist.simulations.report.run_data import RunData, read_run
-from fedhist.simulations.report.run_page import run_page
-from fedhist.simulations.simulation import simulate
-from fedhist.simulations.simulation_file import simulation_document, write_simulation
-from fedhist.testing.cases import PLANS, histograms_of, labels_for, some_rows
+from fedhist import Plan, SparsePopulation, simulate
+from fedhist.testing import PLANS
+from tests.support.api import (
+    SERVER,
+    BarChart,
+    BinChart,
+    Charged,
+    Event,
+    Round,
+    RoundAsked,
+    RunData,
+    StateEntered,
+    Step,
+    Viewed,
+    decode,
+    headline,
+    histograms_of,
+    in_words,
+    labels_for,
+    length_tells,
+    number,
+    read_run,
+    round_words,
+    run_charts,
+    run_page,
+    run_steps,
+    simulation_document,
+    some_rows,
+    terms_of,
+    write_results,
+    write_simulation,
+)
+from tests.support.api import in_process_module as in_process
+from tests.support.api import masked_in_process_module as masked_in_process
 
 _SMALL: dict[str, Any] = {"users": 60, "max_threshold": 20.0, "candidates": 6}
 KINDS = PLANS | {

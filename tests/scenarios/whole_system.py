@@ -24,20 +24,18 @@ from system_checks import check_device, check_outcome, error_texts
 from system_data import COUNT, FIRST, LABELS, NODES, SECRETS, SEED, part, public_line
 from tampering import corrupted_bytes, corrupted_request, status, with_bad_field
 
-from fedhist.client.app import mount
-from fedhist.client.policy import Policy
-from fedhist.protocol.errors import BudgetExceeded, RoundFailed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import RECORD, Envelope
-from fedhist.server.app import run_settings
-from fedhist.server.grid_settings import GridSettings
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.server.releases.contract import Release
-from fedhist.server.steps import planned_charges
-from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist import BudgetExceeded, BudgetFile, Limit, Plan, Release, RoundFailed, SeededSource
+from fedhist.client import Policy, mount
+from tests.support.api import (
+    RECORD,
+    Envelope,
+    GridSettings,
+    Round,
+    RunRecord,
+    numbered_identities,
+    planned_charges,
+    run_settings,
+)
 
 
 class Crash(BaseException):

@@ -9,25 +9,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.memory_file import Memory
-from fedhist.client.policy import Policy, check
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.histograms import Floats, Integers, Population
-from fedhist.protocol.measurements.norm_tails import norm_pairs
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.checks import MAX_USERS
-from fedhist.protocol.privacy.ledger import BoundedRangeLoss
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.wire.envelope import Envelope, Refusal
-from fedhist.server.selection import SELECTORS, fitting, selector_for
-from fedhist.server.selection.contract import ScoringSelector
-from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
-from fedhist.server.steps import check_runnable
-from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.given_users import GivenUsers
+from fedhist import Plan, Population, SeededSource
+from fedhist.client import Policy
 from tests.asking import first_request, release_at, select_request
 from tests.builders import population_of
+from tests.support.api import (
+    MAX_USERS,
+    SELECTORS,
+    BoundedRangeLoss,
+    Envelope,
+    Floats,
+    GivenUsers,
+    InProcess,
+    Integers,
+    InvalidPlan,
+    Refusal,
+    Request,
+    ScoringSelector,
+    Total,
+    check,
+    check_runnable,
+    fitting,
+    minimiser,
+    minimiser_sensitivity,
+    norm_pairs,
+    selector_for,
+)
+from tests.support.api import PolicyMemory as Memory
 
 GIVEN, ITEMS = 12, 3
 COMMON: dict[str, Any] = {

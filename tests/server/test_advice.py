@@ -8,17 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.server.advice import plan_warnings, release_advice
-from fedhist.server.releases.contract import Release
-from fedhist.server.selection import selector_for
-from fedhist.server.selection.contract import ScoringSelector
-from fedhist.server.shared_total import plans_for_total
-from fedhist.server.totals import plan_for_total
-from fedhist.simulations.simulation import simulate
-from fedhist.testing.cases import histograms_of
+from fedhist import Plan, Release, plan_for_total, plan_warnings, simulate
 from tests.asking import reading_of
 from tests.builders import population_of
+from tests.support.api import ScoringSelector, histograms_of, plans_for_total, release_advice, selector_for
 
 CLOSED: dict[str, Any] = {"users": 50_000, "items": 1_000}
 ONE_RELEASE: dict[str, Any] = {"domain": "open", "release": "truncated-laplace"}

@@ -7,22 +7,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import DecodeError, InvalidPlan, OutOfBounds, UnexpectedMessage
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.contract import Summed
-from fedhist.protocol.measurements.given import NOTHING, Bound
-from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement, norm_pairs
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.protocol.rounds import Request
-from fedhist.protocol.settled import Settled
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.selection import selector_for
-from fedhist.server.selection.weighted_norms import WeightedNorms, score_sensitivity
-from fedhist.server.steps import planned_charges, read_statistic
-from fedhist.simulations.simulation import simulate
-from fedhist.testing.cases import total_of
+from fedhist import Plan, simulate
 from tests.builders import population_of
+from tests.support.api import (
+    NOTHING,
+    Bound,
+    ClippedSum,
+    DecodeError,
+    Envelope,
+    InvalidPlan,
+    NormTailsMeasurement,
+    OutOfBounds,
+    Request,
+    Settled,
+    Summed,
+    UnexpectedMessage,
+    WeightedNorms,
+    basic_total,
+    norm_pairs,
+    planned_charges,
+    read_statistic,
+    score_sensitivity,
+    selector_for,
+    tight_total,
+    total_of,
+)
 
 ITEMS = 100
 MASKS = {"masking": "secagg", "participants": 5}

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedhist.client.device import answer
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.codec import encode
-from fedhist.protocol.wire.envelope import Envelope, Status
-from fedhist.server.collection import Collector, LabelTable
-from fedhist.server.drop_outs import Fault
+from fedhist import Plan, SeededSource
 from tests.asking import release_at, select_request
+from tests.support.api import Collector, Envelope, Fault, LabelTable, Status, answer, encode
 
 PLAN = Plan(users=2, items=3)
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
-from fedhist.protocol.errors import InvalidPlan, InvalidPopulation, RoundFailed, UnexpectedMessage
-from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round, Total
-from fedhist.server.coordinator import Asking, Begin, Planned, Released, advance, run_rounds
-from fedhist.server.steps import planned_charges
-from fedhist.server.words import charged_ahead
-from fedhist.testing.cases import histograms_of
+from fedhist import Ledger, Plan, RoundFailed, SeededSource, run_rounds
 from tests.asking import first_request, release_at, releasing, select_request, selecting
 from tests.builders import Cohort, Refused, Untouched, refusing
+from tests.support.api import (
+    Asking,
+    Begin,
+    InvalidPlan,
+    InvalidPopulation,
+    Keyed,
+    Planned,
+    Released,
+    Round,
+    Total,
+    UnexpectedMessage,
+    advance,
+    answer,
+    charged_ahead,
+    histograms_of,
+    planned_charges,
+)
 
 SOURCE = SeededSource(1)
 CLOSED, OPEN = {"users": 200, "items": 3}, {"users": 200, "domain": "open", "release": "truncated-laplace"}

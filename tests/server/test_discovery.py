@@ -7,19 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.discovery import user_weights
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.settled import Settled
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.contract import Release
-from fedhist.testing.cases import histograms_of
+from fedhist import Ledger, Plan, Release, SeededSource, run_rounds
 from tests.asking import first_request, release_at, select_request
 from tests.builders import Cohort
+from tests.support.api import MEASUREMENTS, InvalidPlan, Settled, answer, histograms_of, user_weights
 
 HARDLY_ANY_NOISE = {"epsilon": 1e6, "epsilon_select": 1e6}
 

@@ -19,16 +19,21 @@ from flwr.serverapp import (
     SamplingMethod,
 )
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.protocol.privacy.composition import epsilon_at, tight_total
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Cost, GaussianLoss, SampledGaussianLoss
-from fedhist.server.flower_accounting import LedgerAccountant, accounted, training_charge
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.charged_run import charged
-from fedhist.server.steps import planned_charges
+from fedhist import BudgetExceeded, BudgetFile, Cost, InvalidInput, Limit, Plan, Spending
+from fedhist.server import charged
+from tests.support.api import (
+    BoundedRangeLoss,
+    GaussianLoss,
+    InvalidPlan,
+    LedgerAccountant,
+    SampledGaussianLoss,
+    accounted,
+    epsilon_at,
+    gaussian_epsilon,
+    planned_charges,
+    tight_total,
+    training_charge,
+)
 
 CLIENTS, DELTA = 100, 1e-6
 PLAN = Plan(users=CLIENTS, items=4, epsilon=1.0, delta=1e-6)

@@ -15,20 +15,19 @@ from flwr.serverapp import (
     SamplingMethod,
 )
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidInput
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import epsilon_at
-from fedhist.protocol.privacy.gaussian_bound import bounded_range_as_gaussian, pure_as_gaussian
-from fedhist.protocol.privacy.ledger import (
+from fedhist import BudgetExceeded, Charge, InvalidInput, Ledger, Plan
+from tests.support.api import (
+    AccountantJournal,
     ApproximateLoss,
-    Charge,
     GaussianLoss,
-    Ledger,
     PureLoss,
     SampledGaussianLoss,
+    bounded_range_as_gaussian,
+    composed_into,
+    epsilon_at,
+    planned_charges,
+    pure_as_gaussian,
 )
-from fedhist.server.flower_events import AccountantJournal, composed_into
-from fedhist.server.steps import planned_charges
 
 CLIENTS, DELTA = 100, 1e-6
 PLAN = Plan(users=CLIENTS, items=4, epsilon=1.0, delta=1e-6)

@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.errors import NotWritten
-from fedhist.protocol.events import RunEnded, StateEntered
-from fedhist.protocol.plan import Plan
-from fedhist.server.recorded_run import RecordedRun, recorded_run
-from fedhist.server.trace_file import read_trace
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.simulation import simulate
+from fedhist import HeavyTailedPopulation, Plan, simulate
+from tests.support.api import NotWritten, RecordedRun, RunEnded, StateEntered, read_trace, recorded_run
 
 BEGUN = StateEntered("planned", None)
 

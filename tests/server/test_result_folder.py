@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.plan import Plan
-from fedhist.server.releases.contract import Release
-from fedhist.server.result_folder import default_folder, new_folder, undisturbed, write_results
+from fedhist import InvalidInput, Plan, Release
+from tests.support.api import InvalidFile, default_folder, new_folder, undisturbed, write_results
 
 
 def release_of(values: list[float], *, private: bool = True) -> Release:

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.server.shared_total import charges_of_all, plans_for_total
-from fedhist.server.totals import plan_for_total
+from fedhist import Plan, plan_for_total
+from tests.support.api import InvalidPlan, basic_total, charges_of_all, plans_for_total, tight_total
 
 USERS = {"users": 5_000}
 PLACE, CATEGORY, HOUR = USERS | {"items": 500}, USERS | {"items": 20}, USERS | {"items": 4}

@@ -14,21 +14,27 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.measurements.bucket_totals import BucketTotals
-from fedhist.protocol.measurements.tail import Tail
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.mechanisms import Noise
-from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round, Total
-from fedhist.server.releases import rule_for
-from fedhist.server.selection import SELECTORS, Selection, fitting, selector_for
-from fedhist.server.selection.contract import ScoringSelector
-from fedhist.server.steps import read_statistic
-from fedhist.simulations.audit.worlds import Replay, crafted, release_of
+from fedhist import Ledger, Neighbours, Plan, SeededSource
 from tests.asking import release_at, select_request
+from tests.support.api import (
+    COUNTED,
+    SELECTORS,
+    BucketTotals,
+    InvalidPlan,
+    Noise,
+    Replay,
+    Round,
+    ScoringSelector,
+    Selection,
+    Tail,
+    Total,
+    crafted,
+    fitting,
+    read_statistic,
+    release_of,
+    rule_for,
+    selector_for,
+)
 
 SOURCE = SeededSource(11)
 MASKED = {"masking": "secagg", "participants": 4, "corrupt_share": 0.0, "dropout_share": 0.0}

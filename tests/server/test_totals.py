@@ -11,13 +11,16 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.server.steps import planned_charges
-from fedhist.server.totals import default_choice, plan_for_total, planned, total_words
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.simulation import simulate
+from fedhist import HeavyTailedPopulation, Plan, plan_for_total, simulate
+from tests.support.api import (
+    InvalidPlan,
+    basic_total,
+    default_choice,
+    planned,
+    planned_charges,
+    tight_total,
+    total_words,
+)
 
 SIZES: dict[str, Any] = {"users": 5_000, "items": 100}
 MASKED: dict[str, Any] = {"masking": "secagg", "participants": 20}

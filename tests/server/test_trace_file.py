@@ -10,20 +10,25 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidFile
-from fedhist.protocol.events import (
+from fedhist import Plan
+from tests.support.api import (
+    MESSAGES_KEPT,
+    TRACE_FILE,
     DroppedOut,
     Heard,
+    InvalidFile,
     MessageSent,
     MessagesLeftOut,
     PhaseEnded,
+    Recorder,
     RoundEnded,
     RunEnded,
     Scored,
     StateEntered,
+    read_trace,
+    trace_in,
+    write_trace,
 )
-from fedhist.protocol.plan import Plan
-from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, trace_in, write_trace
 
 CLOSED = Plan(users=10, items=3)
 OPEN = Plan(users=10, domain="open", release="truncated-laplace")

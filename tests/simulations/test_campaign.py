@@ -15,16 +15,9 @@ import polars as pl
 import pytest
 
 import fedhist
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.clips.campaign_bound import ONE
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import Event, Viewed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.simulation import Result, simulate
+from fedhist import Charge, InvalidInput, Plan, Result, RoundFailed, SparsePopulation, simulate
 from tests.builders import ROOT, Fedhist, population_of
+from tests.support.api import ONE, Event, MemoryFile, Viewed, engine_named
 
 MASKED: dict[str, Any] = {"masking": "secagg", "participants": 4}
 

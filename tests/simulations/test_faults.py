@@ -9,21 +9,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer_population
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Round
-from fedhist.server.coordinator import Asking, run_rounds
-from fedhist.server.drop_outs import Fault
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.fault_cast import Cast, others
-from fedhist.simulations.faults import FAULTY, FaultKind, faults_of, read_faulty
-from fedhist.simulations.simulation import Result, simulate, true_histogram
+from fedhist import (
+    HeavyTailedPopulation,
+    Histograms,
+    InvalidInput,
+    Ledger,
+    Plan,
+    Result,
+    RoundFailed,
+    SeededSource,
+    SparsePopulation,
+    run_rounds,
+    simulate,
+    true_histogram,
+)
+from tests.support.api import (
+    FAULTY,
+    Asking,
+    Cast,
+    Fault,
+    FaultKind,
+    Request,
+    Round,
+    answer_population,
+    engine_named,
+    faults_of,
+    materialise,
+    others,
+    read_faulty,
+)
 
 NODES, SEED = 20, 8
 USERS = materialise(HeavyTailedPopulation(users=410, items=12, seed=2))

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.labels import name_bytes
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.simulation import simulate
+from fedhist import Histograms, Plan, SparsePopulation, simulate
+from tests.support.api import name_bytes_module as name_bytes
 
 USERS, ITEMS, NAME_BYTES, PIECE = 300, 24_000, 1000, 200
 

@@ -9,15 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedhist.client import populations
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import BudgetExceeded, InvalidPopulation
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge
-from fedhist.simulations.datasets.synthetic import PoissonPopulation
-from fedhist.simulations.diagnostics import Diagnostics
-from fedhist.simulations.simulation import Result, mean_over_trials, simulate
+from fedhist import (
+    BudgetExceeded,
+    Charge,
+    Diagnostics,
+    Plan,
+    PoissonPopulation,
+    Result,
+    SparsePopulation,
+    simulate,
+)
 from tests.builders import population_of
+from tests.support.api import InvalidPopulation, mean_over_trials
+from tests.support.api import populations_module as populations
 
 Dense = npt.NDArray[np.int64]
 MECHANISMS = ("gaussian", "laplace")

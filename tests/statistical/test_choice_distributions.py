@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
-from fedhist.protocol.privacy.noise import uniform_below
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import SeededSource
+from tests.support.api import (
+    Floats,
+    Integers,
+    exponential_mechanism,
+    exponential_probabilities,
+    uniform_below,
+)
 
 CHOICES = 20_000
 PASSES = 1e-3  # seeds are fixed: a mechanism that is right passes always or never, and these pass

@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.histograms import Floats
-from fedhist.protocol.measurements.kept_items import KeySums
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import Discovery
-from fedhist.protocol.privacy.discovery import epsilon_beside, looks, user_weights
-from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l2
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.discovery import _look, found_items
+from fedhist import Neighbours, Plan, SeededSource
+from tests.support.api import (
+    WIDEST,
+    Discovery,
+    Floats,
+    KeySums,
+    _look,
+    clipped_sum_l2,
+    epsilon_beside,
+    found_items,
+    looks,
+    user_weights,
+)
 
 BITS = 4
 ONE = 1 << BITS

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy import noise
-from fedhist.protocol.privacy.noise import (
+from fedhist import SeededSource, SystemSource
+from tests.oracles import chi_square_p
+from tests.support.api import (
     LARGEST_GAUSSIAN_VARIANCE,
     LARGEST_LAPLACE_SCALE,
+    Floats,
+    Integers,
     bernoulli_exp,
     discrete_gaussian,
     discrete_laplace,
     gaussian_variance,
     laplace_scale,
 )
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from tests.oracles import chi_square_p
+from tests.support.api import noise_module as noise
 
 DRAWS = 2_000_000
 PASSES = 1e-3  # seeds are fixed: a sampler that is right passes always or never, and these pass

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy.bars import (
+from fedhist import Neighbours, SeededSource
+from tests.oracles import laplace_chances
+from tests.support.api import (
+    Floats,
+    Integers,
+    LaplaceTails,
     OpenNoise,
     OpenNoiseKind,
+    Source,
     bars_for,
     truncated_laplace,
+    uniform_below,
 )
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.noise import uniform_below
-from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.simulations.prediction.noise_expectations import LaplaceTails
-from tests.oracles import laplace_chances
 
 PASSES = 1e-3  # seeds are fixed: what is right passes always or never, and these pass
 REJECTS = 1e-9

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy.noise import laplace_scale, uniform_from_one
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from fedhist.protocol.privacy.shares import Share, negative_binomial
+from fedhist import SeededSource, SystemSource
 from tests.oracles import chi_square_p
+from tests.support.api import Floats, Integers, Share, laplace_scale, negative_binomial, uniform_from_one
 
 DRAWS = 200_000
 PASSES = 1e-3  # seeds are fixed: a sampler that is right passes always or never, and these pass

@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.records import read_frame, read_population
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.labels.intervals import bin_labels
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist import Columns, InvalidInput, read_frame, read_population
+from tests.support.api import InvalidPopulation, ItemOrigin, bin_labels
 
 ROWS = pl.DataFrame(
     {"who": ["a", "b", "a"], "user": ["x", "y", "z"], "what": ["p", "q", "p"], "n": [1, 2, 3]}

@@ -16,12 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.database import Database
-from fedhist.client.files.node_data import read_node_data
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import labels_of
+from fedhist import Columns, InvalidInput
 from tests.builders import table_of
+from tests.support.api import Database, InvalidFile, labels_of, read_node_data
 
 NAMES = Columns("who", "what", "n")
 ALL = "SELECT who, what, n FROM visits"

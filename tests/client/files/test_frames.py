@@ -14,10 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.records import read_frame, read_population
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist import Columns, InvalidInput, SparsePopulation, read_frame, read_population
+from tests.support.api import InvalidPopulation
 
 ROWS = pl.DataFrame(
     {"user": ["b", "a", "b", "c"], "item": ["007", "tea", "tea", "é"], "count": [2, 1, 3, 0]},

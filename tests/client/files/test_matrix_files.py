@@ -13,12 +13,16 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.matrix_files import read_matrix, write_matrix
-from fedhist.client.files.new_files import new_file
-from fedhist.client.files.node_data import read_node_data
-from fedhist.client.files.records import read_population
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation, NotWritten
+from fedhist import InvalidInput, SparsePopulation, read_population
+from tests.support.api import (
+    InvalidFile,
+    InvalidPopulation,
+    NotWritten,
+    new_file,
+    read_matrix,
+    read_node_data,
+    write_matrix,
+)
 
 COUNTS = scipy.sparse.csr_array(np.array([[3, 0, 1], [0, 0, 0], [0, 2, 0]]))
 LABELS = st.lists(st.text(max_size=5), min_size=3, max_size=3, unique=True)

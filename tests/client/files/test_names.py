@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.names import StoredNames, TextNames
-from fedhist.client.files.numbering import Numbering
+from tests.support.api import Numbering, StoredNames, TextNames
 
 
 @pytest.mark.parametrize("room", [0, 40, 1 << 20])

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.files.native_errors import aloud_again, silent_native_errors
-from fedhist.client.files.records import read_population
-from fedhist.protocol.errors import InvalidFile
+from fedhist import read_population
+from tests.support.api import InvalidFile, aloud_again, silent_native_errors
 
 
 def test_the_error_stream_is_silent_inside_and_back_afterwards(capfd: pytest.CaptureFixture[str]) -> None:

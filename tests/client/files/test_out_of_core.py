@@ -15,23 +15,28 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedhist.client.files import grouping, spool, tabulation
-from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.item_choice import ItemChoice
-from fedhist.client.files.memory import Memory, memory_limit
-from fedhist.client.files.names import StoredNames
-from fedhist.client.files.node_data import read_node_data
-from fedhist.client.files.records import (
+from fedhist import Columns, InvalidInput, SparsePopulation, read_population
+from tests.support.api import (
+    MAX_USER_TOTAL,
+    USUAL_COLUMNS,
+    InvalidFile,
+    InvalidPopulation,
+    ItemChoice,
+    NotWritten,
+    StoredNames,
+    StoredPopulation,
+    Tabulation,
+    import_population,
+    memory_limit,
     over_items,
     population_in,
-    read_population,
+    read_node_data,
+    unpacked_module,
 )
-from fedhist.client.files.stored import StoredPopulation
-from fedhist.client.files.tabulation import Tabulation
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation, NotWritten
-from fedhist.protocol.histograms import MAX_USER_TOTAL
-from fedhist.simulations.importing.reading import import_population
+from tests.support.api import MemoryLimit as Memory
+from tests.support.api import grouping_module as grouping
+from tests.support.api import spool_module as spool
+from tests.support.api import tabulation_module as tabulation
 
 SMALL = "256MiB"
 
@@ -331,7 +336,7 @@ class TestTemporaryFiles:
     def test_a_small_temporary_folder_takes_small_files(
         self, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("fedhist.client.files.unpacked.free_space", lambda: 8000)
+        monkeypatch.setattr(unpacked_module, "free_space", lambda: 8000)
         path = folder(tmp_path, {"t.csv.gz": gzip.compress(b"user,item\n" + b"a,x\n" * 1000)}) / "t.csv.gz"
         assert read_population(path).users == 1
         path = folder(tmp_path, {"u.csv.gz": gzip.compress(b"user,item\n" + b"a,x\n" * 2000)}) / "u.csv.gz"

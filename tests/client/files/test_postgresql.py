@@ -11,12 +11,9 @@ import pytest
 from postgresql_server import PASSWORD, running_server
 from sqlalchemy import create_engine, make_url, text
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.database import Database
-from fedhist.client.files.node_data import read_node_data
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import labels_of
+from fedhist import Columns, InvalidInput
 from tests.builders import table_of
+from tests.support.api import Database, InvalidFile, labels_of, read_node_data
 
 NAMES = Columns("who", "what", "n")
 SETUP = """

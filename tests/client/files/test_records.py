@@ -12,10 +12,8 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.records import read_population
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
-from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist import InvalidInput, SparsePopulation, read_population
+from tests.support.api import MAX_USER_TOTAL, InvalidFile, InvalidPopulation
 
 Write = Callable[..., Path]
 # A null character is what tells a binary file from text.

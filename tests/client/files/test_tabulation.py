@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files import grouping, merging, tabulation
-from fedhist.client.files.item_choice import ItemChoice
-from fedhist.client.files.memory import Memory
-from fedhist.client.files.stored import StoredPopulation
-from fedhist.client.files.tabulation import Tabulation
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidPopulation
-from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist import SparsePopulation
+from tests.support.api import MAX_USER_TOTAL, InvalidPopulation, ItemChoice, StoredPopulation, Tabulation
+from tests.support.api import MemoryLimit as Memory
+from tests.support.api import grouping_module as grouping
+from tests.support.api import merging_module as merging
+from tests.support.api import tabulation_module as tabulation
 
 ROOMY, NO_ROOM = Memory(8 << 30, 2), Memory(1 << 28, 2)
 

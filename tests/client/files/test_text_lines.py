@@ -12,12 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.node_data import read_node_data
-from fedhist.client.files.records import read_population
-from fedhist.client.files.text_lines import records
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
-from fedhist.protocol.labels.item_list import parse_items
+from fedhist import Columns, InvalidInput, read_population
+from tests.support.api import InvalidFile, InvalidPopulation, parse_items, read_node_data, records
 
 Write = Callable[..., Path]
 

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.files.records import read_population
-from fedhist.client.files.unpacked import LIMIT_VARIABLE, unpacked_limit
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.labels.item_list import read_items
+from fedhist import InvalidInput, read_population
+from tests.support.api import LIMIT_VARIABLE, InvalidFile, read_items, unpacked_limit
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 1 << 24
@@ -179,7 +177,7 @@ class TestParquetsOfOthers:
     ) -> None:
         import polars as pl
 
-        from fedhist.client.files.parquet_sizes import unpacked_sizes
+        from tests.support.api import unpacked_sizes
 
         rows = 5000
         table = pl.DataFrame(
@@ -229,7 +227,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 class TestEndlessFiles:
     def test_a_list_of_items_is_read_up_to_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from fedhist.protocol.labels import item_list
+        from tests.support.api import item_list_module as item_list
 
         monkeypatch.setattr(item_list, "MAX_ITEMS_BYTES", 1 << 20)
         with pytest.raises(InvalidFile, match="too large"):
@@ -238,7 +236,7 @@ class TestEndlessFiles:
     def test_so_are_keys(self) -> None:
         from flwr.app import Context, RecordDict
 
-        from fedhist.client.app import node_identity
+        from fedhist.client import node_identity
 
         config = {"identity-path": "/dev/zero", "directory-path": "/dev/zero"}
         with pytest.raises(InvalidFile, match="too large"):

@@ -8,10 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.records import read_frame, read_population
-from fedhist.client.files.user_keys import name_keys, number_keys, user_key_of
-from fedhist.client.populations import SparsePopulation
+from fedhist import Columns, SparsePopulation, read_frame, read_population
+from tests.support.api import name_keys, number_keys, user_key_of
 
 KEY = user_key_of(b"s" * 32)
 KEYED = Columns(user_key=KEY)

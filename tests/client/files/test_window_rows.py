@@ -13,13 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist import histogram
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.database import Database
-from fedhist.client.files.node_data import read_node_data
-from fedhist.client.files.records import read_frame, read_population
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.plan.window import Window
+from fedhist import Columns, InvalidInput, histogram, read_frame, read_population
+from tests.support.api import Database, InvalidPopulation, Window, read_node_data
 
 WEEK = Window.parse("2026-W47")
 START, END = (dt.datetime.fromtimestamp(second, dt.UTC) for second in (WEEK.start, WEEK.end))

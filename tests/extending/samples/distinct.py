@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import fedhist
-from fedhist.protocol.measurements.tail import Tail, TailMeasurement
-from fedhist.protocol.privacy.neighbours import tail_count
-from fedhist.server.selection.contract import (
+from tests.support.api import (
     ANY_NORM,
     ScoringSelector,
+    Tail,
+    TailMeasurement,
     WeightedChoice,
     exponential_charge,
     nearness_scores,
     reading_as,
+    tail_count,
 )
 
 

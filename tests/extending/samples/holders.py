@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import fedhist
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.limits import at_most
-from fedhist.server.releases.central_noise import CentralNoise
+from tests.support.api import CentralNoise, ClippedSum, at_most
 
 
 @fedhist.register

@@ -1,15 +1,15 @@
 """A selector of one's own: the smallest threshold that a share of the users exceeds."""
 
 import fedhist
-from fedhist.protocol.measurements.tail import Tail
-from fedhist.protocol.privacy.neighbours import tail_count
-from fedhist.server.selection.contract import (
+from tests.support.api import (
     ANY_NORM,
     ScoringSelector,
+    Tail,
     WeightedChoice,
     exponential_charge,
     nearness_scores,
     reading_as,
+    tail_count,
 )
 
 SHARE = 0.02

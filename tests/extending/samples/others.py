@@ -1,8 +1,7 @@
 """A population and an engine."""
 
 import fedhist
-from fedhist.protocol.events import ignore
-from fedhist.simulations.engines.in_process import open_in_process
+from tests.support.api import ignore, open_in_process
 
 
 @fedhist.register(kind="population", name="twins")

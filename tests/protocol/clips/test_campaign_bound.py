@@ -11,15 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.clips.campaign_bound import ONE, bounds_of, sum_bounded, taken_from
-from fedhist.protocol.clips.clipping import sum_clipped, user_squares
-from fedhist.protocol.grid import MAX_BOUND_STEPS, Threshold
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Integers
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.campaign_loss import MAX_VISITS
-from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours, Norm
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import Histograms, Neighbours, Plan, SeededSource
 from tests.builders import population_of
+from tests.support.api import (
+    COUNTED,
+    MAX_BOUND_STEPS,
+    MAX_USER_TOTAL,
+    MAX_VISITS,
+    ONE,
+    Integers,
+    Norm,
+    Threshold,
+    bounds_of,
+    sum_bounded,
+    sum_clipped,
+    taken_from,
+    user_squares,
+)
 
 COUNTS = st.lists(st.integers(0, 50) | st.integers(0, MAX_USER_TOTAL // 6), min_size=1, max_size=6)
 THRESHOLDS = st.builds(

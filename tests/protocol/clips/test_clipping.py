@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.clips.clipping import is_clipped, sum_by_item, sum_clipped, sum_items
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import MAX_USER_TOTAL
-from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+from fedhist import SeededSource, SystemSource
+from tests.support.api import MAX_USER_TOTAL, Norm, Threshold, is_clipped, sum_by_item, sum_clipped, sum_items
 
 counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, MAX_USER_TOTAL // 6))
 populations = st.integers(1, 6).flatmap(

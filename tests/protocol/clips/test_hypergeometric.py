@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedhist.protocol.clips.hypergeometric import hypergeometric
-from fedhist.protocol.histograms import Floats, Integers
+from tests.support.api import Floats, Integers, hypergeometric
 
 BELOW_ONE = 1 - 2.0**-53
 

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedhist.protocol.clips.clipping import entry_items, sum_by_item
-from fedhist.protocol.clips.random_clip import random_clipped
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.privacy.randomness import SeededSource, Source
+from fedhist import Histograms, SeededSource
 from tests.builders import Untouched
+from tests.support.api import Integers, Source, entry_items, random_clipped, sum_by_item
 
 PASSES, REJECTS = 1e-3, 1e-9
 

@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.histograms import Labels
-from fedhist.protocol.labels import name_bytes, renumbering
-from fedhist.protocol.labels.byte_order import byte_order
-from fedhist.protocol.labels.name_bytes import byte_lengths, in_bytes, in_pieces, item_bytes, names_at
-from fedhist.protocol.labels.renumbering import distinct_names
-from fedhist.protocol.sorting import rising_order
-from fedhist.server.releases.keys_above_bar import by_bytes
+from tests.support.api import (
+    Labels,
+    by_bytes,
+    byte_lengths,
+    byte_order,
+    distinct_names,
+    in_bytes,
+    in_pieces,
+    item_bytes,
+    names_at,
+    rising_order,
+)
+from tests.support.api import name_bytes_module as name_bytes
+from tests.support.api import renumbering_module as renumbering
 
 # Names that begin alike for many bytes, that are the beginning of others, and that are written like numbers.
 letters = st.text(alphabet=["a", "b", "\0", "\x7f", "é", "\ud800", "\udc00", "\U0001f600"], max_size=3)

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist import SeededSource, SystemSource
+from tests.support.api import (
+    CollectingAdvertisements,
+    DeviceState,
+    Identity,
+    Integers,
+    MaskedSum,
+    MaskingTerms,
+    Source,
+    start,
+)
+from tests.support.api import advance_session as advance
 
 
 class Play:

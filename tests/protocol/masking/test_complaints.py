@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
-from fedhist.protocol.masking import device_session, wire
-from fedhist.protocol.masking.boxes import BOX_BYTES
-from fedhist.protocol.masking.complaints import devices_to_leave_out
-from fedhist.protocol.masking.device_states import Checked
-from fedhist.protocol.masking.incidents import LeftOut, Rejection
-from fedhist.protocol.masking.shamir import SHARE_BYTES
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.masking.wire import Kind
+from tests.support.api import (
+    BOX_BYTES,
+    SHARE_BYTES,
+    Checked,
+    CorruptShares,
+    LeftOut,
+    MaskingTerms,
+    Rejection,
+    TooFewSurvivors,
+    devices_to_leave_out,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import device_session_module as device_session
+from tests.support.api import wire_module as wire
 
 BAD = 16
 COHORTS = pytest.mark.parametrize(("devices", "signed"), [(10, False), (5, True)], ids=["plain", "signed"])

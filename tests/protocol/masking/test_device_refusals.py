@@ -8,17 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import seal_all
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, Checked, Finished, Masked, Shared
-from fedhist.protocol.masking.graph import GraphParameters
-from fedhist.protocol.masking.keys import LOW_ORDER
-from fedhist.protocol.masking.shamir import PRIME, SHARE_BYTES
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
+    LOW_ORDER,
+    PRIME,
+    SHARE_BYTES,
+    Aborted,
+    AbortReason,
+    Checked,
+    Finished,
+    GraphParameters,
+    Masked,
+    Shared,
+    save,
+    seal_all,
+    start,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import advance_session as advance
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 ME = 10
 

@@ -7,15 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking.masked_vector import apart, joint_terms, terms_of, vector_length
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.selection import Selection
-from fedhist.server.steps import release_request, select_request
-from fedhist.simulations.engines.masked_in_process import MaskedQuestion, masked_round, masked_together
+from fedhist import InvalidInput, Plan, SeededSource
 from tests.builders import population_of
+from tests.support.api import (
+    Envelope,
+    MaskedQuestion,
+    Selection,
+    apart,
+    joint_terms,
+    masked_round,
+    masked_together,
+    release_request,
+    select_request,
+    terms_of,
+    vector_length,
+)
 
 RUN = "a-run"
 MASKED: dict[str, Any] = {

@@ -9,17 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import agree, prepare, start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, Masked, Prepared, Shared
-from fedhist.protocol.masking.incidents import Rejection
-from fedhist.protocol.masking.keys import Identity, advertisement_text
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
+    Aborted,
+    AbortReason,
+    CollectingAdvertisements,
+    Identity,
+    Masked,
+    MaskingTerms,
+    Prepared,
+    Rejection,
+    Shared,
+    advertisement_text,
+    agree,
+    prepare,
+    save,
+    start,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 ME = 10
 

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking.encoding import (
-    read_residues,
-    residue_bytes,
-    to_integers,
-    to_residues,
-    width_for,
-)
+from fedhist import InvalidInput
+from tests.support.api import read_residues, residue_bytes, to_integers, to_residues, width_for
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking.graph import (
+from fedhist import InvalidInput
+from tests.support.api import (
     GraphParameters,
+    MaskingTerms,
     Positions,
     all_neighbours,
     parameters_for,
     ring_of,
     share_of,
 )
-from fedhist.protocol.masking.terms import MaskingTerms
 
 KNOWN = {100: (16, 6), 1_000: (36, 19), 10_000: (42, 22), 100_000: (46, 23), 1_000_000: (50, 25)}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from fedhist.protocol.errors import BadKey, InvalidInput
-from fedhist.protocol.masking.keys import (
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
     LOW_ORDER,
+    BadKey,
     Identity,
     KeyPair,
     check_public_key,
@@ -18,7 +19,6 @@ from fedhist.protocol.masking.keys import (
     survivors_text,
     verify,
 )
-from fedhist.protocol.privacy.randomness import SeededSource
 
 CONTEXT = bytes(range(32))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.protocol.masking.encoding import zeros
-from fedhist.protocol.masking.prg import MaskAdder
+from tests.support.api import MaskAdder, zeros
 
 KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import FedhistError
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState, Masked, Shared
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.wire import Kind
+from fedhist import FedhistError
+from tests.support.api import Advertised, Checked, DeviceState, Identity, Masked, Shared, save
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 
 def secrets_of(state: DeviceState) -> list[bytes]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import DecodeError, InvalidInput
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
-from fedhist.protocol.masking.wire import Kind
+from fedhist import InvalidInput
+from tests.support.api import TERMS_BYTES, DecodeError, MaskingTerms
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import wire_module as wire
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "masking"
 DECODERS: dict[Kind, Callable[[bytes, MaskingTerms], object]] = {

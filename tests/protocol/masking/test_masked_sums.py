@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidInput, RoundFailed, TooFewSurvivors
-from fedhist.protocol.histograms import Integers, Words
-from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.simulations.engines.masked_cohort import run_cohort
-from fedhist.simulations.engines.masked_in_process import identities
+from fedhist import InvalidInput, RoundFailed, SeededSource
+from tests.support.api import (
+    Integers,
+    MaskedSum,
+    MaskingStage,
+    MaskingTerms,
+    TooFewSurvivors,
+    Words,
+    identities,
+    run_cohort,
+)
 
 LENGTH = 7
 

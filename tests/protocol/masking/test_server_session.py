@@ -9,20 +9,20 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import (
+from fedhist import InvalidInput, RoundFailed, SeededSource
+from tests.support.api import (
+    PRIME,
+    SHARE_BYTES,
+    CollectingAdvertisements,
     CorruptShares,
-    InvalidInput,
-    RoundFailed,
+    Rejection,
+    ShareKind,
     TooFewSurvivors,
     UnexpectedMessage,
+    start,
 )
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.incidents import Rejection
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.shamir import PRIME, SHARE_BYTES
-from fedhist.protocol.masking.wire import Kind, ShareKind
-from fedhist.protocol.privacy.randomness import SeededSource
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import wire_module as wire
 
 
 def rejected(cohort: Any) -> dict[Rejection, int]:

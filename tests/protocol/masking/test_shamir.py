@@ -9,18 +9,19 @@ import shamirs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import DecodeError, InvalidInput
-from fedhist.protocol.masking.recovery import decoded, searched
-from fedhist.protocol.masking.shamir import (
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
     PRIME,
     SHARE_BYTES,
+    DecodeError,
     check_share,
     correct,
+    decoded,
     lagrange_at_zero,
     reconstruct,
-    split,
+    searched,
 )
-from fedhist.protocol.privacy.randomness import SeededSource
+from tests.support.api import split_secret as split
 
 SECRETS = st.binary(min_size=32, max_size=32)
 

@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput, TooFewSurvivors
-from fedhist.protocol.masking import device_session, wire
-from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, Confirmed, Finished
-from fedhist.protocol.masking.incidents import Rejection
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
+    Aborted,
+    AbortReason,
+    Confirmed,
+    Finished,
+    Identity,
+    Rejection,
+    TooFewSurvivors,
+    start,
+)
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import device_session_module as device_session
+from tests.support.api import wire_module as wire
 
 ME = 10
 

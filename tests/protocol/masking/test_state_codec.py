@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.masking.device_session import prepare
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, DeviceState, Prepared
-from fedhist.protocol.masking.state_codec import restore, save
+from tests.support.api import Aborted, AbortReason, DecodeError, DeviceState, Prepared, prepare, save
+from tests.support.api import restore_state as restore
 
 
 def every_state(play: Any, *, signed: bool) -> list[DeviceState | Prepared]:

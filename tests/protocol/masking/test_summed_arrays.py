@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.masking.encoding import to_integers, to_residues, width_for, zeros
-from fedhist.protocol.masking.summed_arrays import Layout, Part, layout_parts
+from fedhist import InvalidInput, RoundFailed
+from tests.support.api import Layout, Part, layout_parts, to_integers, to_residues, width_for, zeros
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]

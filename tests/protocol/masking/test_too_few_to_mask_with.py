@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.device_states import (
+from fedhist import InvalidInput, SeededSource
+from tests.support.api import (
+    MAX_DEVICES,
     Aborted,
     AbortReason,
     Checked,
@@ -18,11 +17,12 @@ from fedhist.protocol.masking.device_states import (
     Finished,
     Masked,
     Shared,
+    save,
+    start,
 )
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.terms import MAX_DEVICES
-from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SeededSource
+from tests.support.api import MaskingKind as Kind
+from tests.support.api import restore_state as restore
+from tests.support.api import wire_module as wire
 
 ME = 10
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking import device_session
-from fedhist.protocol.masking.graph import _parameters
+from fedhist import InvalidInput
 from tests.lying_server import (
     THIRTY,
     Face,
@@ -20,6 +18,8 @@ from tests.lying_server import (
     random_lies,
     two_lists,
 )
+from tests.support.api import _parameters
+from tests.support.api import device_session_module as device_session
 
 ATTACKS = {"two-lists": two_lists, "fewer-than-promised": fewer_than_promised}
 

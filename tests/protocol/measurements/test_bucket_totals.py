@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import UnexpectedMessage
-from fedhist.protocol.measurements.bucket_totals import BucketTotals
-from fedhist.protocol.measurements.given import NOTHING
-from fedhist.protocol.measurements.key_totals import KeyTotals
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.server.selection.exponential_v import error_bound
+from fedhist import Plan, SeededSource
+from tests.support.api import NOTHING, BucketTotals, KeyTotals, Total, UnexpectedMessage, error_bound
 
 OPEN = {
     "users": 300,

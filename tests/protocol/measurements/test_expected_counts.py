@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.measurements import expected_counts
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS, read_sums, sums_by_key
+from tests.support.api import SHARE_BITS, read_sums, sums_by_key
+from tests.support.api import expected_counts_module as expected_counts
 
 ONE = 1 << SHARE_BITS
 CANDIDATES = np.array([1, 2, 5, 9, 30])

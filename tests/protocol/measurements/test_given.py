@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fedhist.protocol.errors import DecodeError, InvalidInput, UnexpectedMessage
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.given import Bound, Column, ItemBounds, SaltedBound
-from fedhist.protocol.measurements.noisy_tail import NoisyTailMeasurement
-from fedhist.protocol.plan import Plan
+from fedhist import InvalidInput, Plan
+from tests.support.api import (
+    Bound,
+    ClippedSum,
+    Column,
+    DecodeError,
+    ItemBounds,
+    NoisyTailMeasurement,
+    SaltedBound,
+    UnexpectedMessage,
+)
 
 PLAN = Plan(users=100, items=3, debias="poisson")
 LOW, HIGH = PLAN.step_range

@@ -8,11 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.measurements.clipped_items import ClippedItems
-from fedhist.protocol.measurements.given import NOTHING, ItemBounds
-from fedhist.protocol.measurements.item_tail import ItemTailMeasurement
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Total
+from fedhist import Plan
+from tests.support.api import NOTHING, ClippedItems, ItemBounds, ItemTailMeasurement, Total
 
 PLAN = Plan(users=8, items=3, debias="poisson", min_threshold=1.5, max_threshold=600, candidates=6)
 BITS = PLAN.grid_bits

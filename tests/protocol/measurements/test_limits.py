@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import OutOfBounds
-from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.contract import Summed
-from fedhist.protocol.plan import Plan
+from fedhist import Plan
 from tests.asking import release_at, select_request
+from tests.support.api import Keyed, OutOfBounds, Summed
 
 USERS = 5
 SMALL = {"users": 20, "max_threshold": 40, "candidates": 8}

@@ -8,17 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.client.device import add_noise_share, answer
-from fedhist.protocol.errors import InvalidInput, InvalidPlan
-from fedhist.protocol.measurements.given import NOTHING
-from fedhist.protocol.measurements.noisy_tail import running_sum_root, toeplitz_sensitivity
-from fedhist.protocol.measurements.tail import TailMeasurement
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import Neighbours, Norm
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.server.selection import selector_for
+from fedhist import InvalidInput, Neighbours, Plan, SeededSource
 from tests.asking import release_at, select_request
+from tests.support.api import (
+    NOTHING,
+    InvalidPlan,
+    Norm,
+    TailMeasurement,
+    Total,
+    add_noise_share,
+    answer,
+    running_sum_root,
+    selector_for,
+    toeplitz_sensitivity,
+)
 
 SOURCE = SeededSource(3)
 

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.measurements.given import NOTHING
-from fedhist.protocol.measurements.tail import TailMeasurement, above, tail_vector
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
+from fedhist import Plan
+from tests.support.api import NOTHING, WEIGHT_BITS, Norm, TailMeasurement, geometric_candidates, tail_vector
+from tests.support.api import tail_above as above
 
 rows_of_counts = st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=12)
 

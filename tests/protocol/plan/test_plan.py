@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.plan.parts import Closed, Masks, Open
-from fedhist.protocol.privacy.neighbours import Neighbours, Norm
+from fedhist import Neighbours, Plan
+from tests.support.api import Closed, InvalidPlan, Masks, Norm, Open, geometric_candidates
 
 BAD = {
     "epsilon zero": {"epsilon": 0.0},

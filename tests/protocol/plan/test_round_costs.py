@@ -6,15 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedhist.client.policy import round_cost
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.fields import SELECTOR_NAMES
-from fedhist.protocol.plan.round_costs import choice_cost
-from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.rounds import Round
-from fedhist.server.steps import planned_charges
-from fedhist.testing.cases import PLANS
+from fedhist import Plan, Spending
+from fedhist.testing import PLANS
+from tests.support.api import SELECTOR_NAMES, InvalidPlan, Round, choice_cost, planned_charges, round_cost
 
 # Of noise in shares of devices: lost in the rounding of all sums.
 _SLACK = 1e-40

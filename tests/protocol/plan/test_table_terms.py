@@ -10,28 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.policy import round_cost
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.fields import TABLE_TRUST
-from fedhist.protocol.plan.table_terms import (
+from fedhist import Plan
+from tests.oracles import laplace_chances
+from tests.support.api import (
+    COUNTED,
+    TABLE_TRUST,
+    InvalidPlan,
+    OpenNoise,
+    Round,
+    TableShape,
+    basic_total,
     decoding_delta,
     fit_delta,
     fit_noise,
     is_tested,
     most_of_table,
+    planned_charges,
+    round_cost,
+    rule_for,
     table_notes,
     table_room,
     table_shape,
+    tight_total,
 )
-from fedhist.protocol.privacy.bars import OpenNoise
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.protocol.privacy.neighbours import COUNTED
-from fedhist.protocol.rounds import Round
-from fedhist.protocol.sketch.iblt import TableShape
-from fedhist.server.releases import rule_for
-from fedhist.server.steps import planned_charges
-from tests.oracles import laplace_chances
 
 relations = pytest.mark.parametrize("neighbours", COUNTED)
 

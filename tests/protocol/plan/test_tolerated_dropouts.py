@@ -9,18 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan, TooFewSurvivors
-from fedhist.protocol.events import TO_DEVICE
-from fedhist.protocol.masking.masked_vector import terms_of, vector_length
-from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import DROPOUT_SHARE, MAX_SHARE, MIN_PARTICIPANTS, masking_graph
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.envelope import Envelope, new_run_name
-from fedhist.simulations.engines.masked_cohort import run_cohort
-from fedhist.simulations.engines.masked_in_process import identities
+from fedhist import Plan, SeededSource
 from tests.asking import select_request
+from tests.support.api import (
+    DROPOUT_SHARE,
+    MAX_SHARE,
+    MIN_PARTICIPANTS,
+    TO_DEVICE,
+    Envelope,
+    InvalidPlan,
+    MaskedSum,
+    MaskingStage,
+    TooFewSurvivors,
+    identities,
+    masking_graph,
+    new_run_name,
+    run_cohort,
+    terms_of,
+    vector_length,
+)
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FROM = {"secagg": 4, "secagg-signed": 5}

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.window import Window, window_in
+from fedhist import Plan
+from tests.support.api import InvalidPlan, Window, window_in
 
 DAYS = st.dates(date(1000, 1, 1), date(9998, 12, 31))
 WINDOWS = st.tuples(DAYS, DAYS).map(lambda ends: Window(min(ends), max(ends)))

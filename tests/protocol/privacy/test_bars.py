@@ -16,17 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.histograms import Floats
-from fedhist.protocol.privacy.bars import (
-    OpenNoise,
-    OpenNoiseKind,
-    bars_for,
-    truncated_laplace,
-)
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist import Neighbours, SeededSource
 from tests.oracles import laplace_chances
+from tests.support.api import Floats, InvalidPlan, OpenNoise, OpenNoiseKind, bars_for, truncated_laplace
 
 KINDS: tuple[OpenNoiseKind, ...] = ("truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
 each_kind = pytest.mark.parametrize("kind", KINDS)

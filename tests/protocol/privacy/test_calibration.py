@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.calibration import (
-    check_delta,
-    check_epsilon,
-    gaussian_epsilon,
-    noise_multiplier,
-)
 from tests.oracles import gaussian_delta
+from tests.support.api import InvalidPlan, check_delta, check_epsilon, gaussian_epsilon, noise_multiplier
 
 EPSILONS = (0.001, 0.01, 0.1, 1.0, 5.0, 20.0, 50.0)
 DELTAS = (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.4)

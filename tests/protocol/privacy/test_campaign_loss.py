@@ -11,13 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import gaussian_delta, noise_multiplier
-from fedhist.protocol.privacy.composition import basic_total, epsilon_at, tight_total
-from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending, gaussian_rho
-from fedhist.protocol.privacy.ledger import Charge, Cost, GaussianLoss
-from fedhist.server.steps import planned_charges
+from fedhist import Charge, Cost, Limit, Plan, Spending
+from tests.support.api import (
+    GaussianLoss,
+    InvalidPlan,
+    basic_total,
+    campaign_spending,
+    epsilon_at,
+    gaussian_delta,
+    gaussian_rho,
+    noise_multiplier,
+    planned_charges,
+    tight_total,
+)
 
 USUAL: dict[str, Any] = {"users": 100, "items": 5, "window": "2026-W01", "campaign": "autumn", "visits": 3}
 
@@ -145,7 +151,7 @@ def test_a_campaign_of_anything_else_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_total_is_refused_for_a_campaign() -> None:
-    from fedhist.server.totals import planned
+    from tests.support.api import planned
 
     with pytest.raises(InvalidPlan, match="total-epsilon with a campaign"):
         planned(total_epsilon=1.0, **USUAL)

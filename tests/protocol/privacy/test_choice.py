@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+from fedhist import InvalidInput, SeededSource, SystemSource
+from tests.support.api import exponential_mechanism, exponential_probabilities
 
 
 @pytest.mark.parametrize(

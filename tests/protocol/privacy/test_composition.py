@@ -16,24 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from fedhist.protocol.histograms import Floats
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.protocol.privacy.ledger import (
+from fedhist import Charge, Cost, Plan
+from fedhist.testing import PLANS
+from tests.oracles import gaussian_delta
+from tests.support.api import (
     AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
-    Charge,
-    Cost,
+    Floats,
     GaussianLoss,
     PrivacyLoss,
     PureLoss,
+    basic_total,
+    discovery_charges,
+    noise_multiplier,
+    planned_charges,
+    tight_total,
 )
-from fedhist.server.discovery import discovery_charges
-from fedhist.server.steps import planned_charges
-from fedhist.testing.cases import PLANS
-from tests.oracles import gaussian_delta
 
 
 def charge(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:

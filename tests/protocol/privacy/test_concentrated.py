@@ -11,30 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy import concentrated
-from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
-from fedhist.protocol.privacy.composition import epsilon_at, loss_epsilon
-from fedhist.protocol.privacy.concentrated import (
-    Limit,
-    Spending,
-    epsilon_of,
-    pure_rho,
-    rho_within,
-    spending_of,
-)
-from fedhist.protocol.privacy.ledger import (
+from fedhist import Charge, Cost, Limit, Spending
+from tests.support.api import (
     Alternative,
     AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
-    Charge,
-    Cost,
     GaussianLoss,
+    InvalidPlan,
     PrivacyLoss,
     PureLoss,
     SampledGaussianLoss,
+    epsilon_at,
+    epsilon_of,
+    gaussian_epsilon,
+    loss_epsilon,
+    noise_multiplier,
+    pure_rho,
+    rho_within,
+    spending_of,
 )
+from tests.support.api import concentrated_module as concentrated
 
 ORDERS = np.concatenate([1 + np.geomspace(1e-3, 1, 60), np.geomspace(2, 1e4, 60)])
 

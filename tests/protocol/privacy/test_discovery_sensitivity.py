@@ -9,15 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.labels.name_bytes import item_bytes
-from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
-from fedhist.protocol.measurements.kept_items import keyed_part
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request
+from fedhist import Histograms, Neighbours, Plan, SeededSource
+from tests.support.api import Integers, Renumbering, Request, answer, item_bytes, keyed_part, numbers_in
 
 LABELS: tuple[str | int, ...] = (5, "5", "a", "known", 6, "6")
 """Four items, of which one is known and two are written in both ways."""

@@ -8,9 +8,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import special, stats
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.gaussian_bound import bounded_range_as_gaussian, pure_as_gaussian
 from tests.oracles import gaussian_delta
+from tests.support.api import InvalidPlan, bounded_range_as_gaussian, pure_as_gaussian
 
 EPSILONS = [1e-3, 0.1, 0.5, 1.0, 3.0, 8.0]
 

@@ -12,16 +12,20 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from fedhist.protocol.measurements.noisy_tail import running_sum_root
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.device_noise import growth_of_mean
-from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
-from fedhist.protocol.privacy.composition import tight_total
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, PrivacyLoss
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.shares import Share
-from fedhist.server.releases.central_noise import release_noise
+from fedhist import Charge, Neighbours, Plan
 from tests.oracles import gaussian_delta
+from tests.support.api import (
+    ApproximateLoss,
+    GaussianLoss,
+    PrivacyLoss,
+    Share,
+    gaussian_epsilon,
+    growth_of_mean,
+    noise_multiplier,
+    release_noise,
+    running_sum_root,
+    tight_total,
+)
 
 
 def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mpmath.mpf) -> mpmath.mpf:

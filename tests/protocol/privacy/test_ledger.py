@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidFile, InvalidPlan
-from fedhist.protocol.privacy.ledger import (
+from fedhist import Charge, Cost, Ledger
+from tests.support.api import (
     ApproximateLoss,
     BoundedRangeLoss,
-    Charge,
-    Cost,
     GaussianLoss,
-    Ledger,
+    InvalidFile,
+    InvalidPlan,
     PureLoss,
 )
 

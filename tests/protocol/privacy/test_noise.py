@@ -7,12 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Words
-from fedhist.protocol.privacy import noise
-from fedhist.protocol.privacy.noise import (
+from fedhist import InvalidInput, SeededSource, SystemSource
+from tests.support.api import (
     LARGEST_GAUSSIAN_VARIANCE,
     LARGEST_LAPLACE_SCALE,
+    Words,
     bernoulli_exp,
     discrete_gaussian,
     discrete_laplace,
@@ -20,7 +19,7 @@ from fedhist.protocol.privacy.noise import (
     laplace_scale,
     uniform_below,
 )
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+from tests.support.api import noise_module as noise
 
 SAMPLERS = {
     "laplace": (discrete_laplace, laplace_scale, LARGEST_LAPLACE_SCALE),

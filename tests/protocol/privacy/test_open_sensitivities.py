@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.client.device import answer
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.server.selection import selector_for
-from fedhist.server.selection.exponential_sharp import sharp_error, sharp_range
-from fedhist.server.selection.exponential_v import error_bound, score_range
-from fedhist.server.steps import read_statistic
+from fedhist import Neighbours, Plan, SeededSource
 from tests.asking import select_request
+from tests.support.api import (
+    SHARE_BITS,
+    Total,
+    answer,
+    error_bound,
+    read_statistic,
+    score_range,
+    selector_for,
+    sharp_error,
+    sharp_range,
+)
 
 LARGEST = 20
 ITEMS = 3

@@ -5,14 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.privacy.randomness import (
-    SECRET_BYTES,
-    KeyedSource,
-    SeededSource,
-    Source,
-    SystemSource,
-    new_secret,
-)
+from fedhist import SeededSource, SystemSource
+from tests.support.api import SECRET_BYTES, KeyedSource, Source, new_secret
 
 
 def test_the_words_of_a_seed_never_change() -> None:

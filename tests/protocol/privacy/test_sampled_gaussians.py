@@ -13,19 +13,23 @@ from dp_accounting import dp_event, rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from fedhist.protocol.errors import InvalidFile, InvalidPlan
-from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.composition import delta_at, epsilon_at, loss_epsilon, tight_total
-from fedhist.protocol.privacy.ledger import (
+from fedhist import Charge
+from tests.oracles import gaussian_delta
+from tests.support.api import (
     ApproximateLoss,
     BoundedRangeLoss,
-    Charge,
     GaussianLoss,
+    InvalidFile,
+    InvalidPlan,
     PrivacyLoss,
     PureLoss,
     SampledGaussianLoss,
+    delta_at,
+    epsilon_at,
+    loss_epsilon,
+    noise_multiplier,
+    tight_total,
 )
-from tests.oracles import gaussian_delta
 
 DELTA = 1e-6
 CASES = [(1.0, 0.01, 1000), (0.8, 0.1, 50), (4.0, 0.3, 200), (2.0, 0.001, 1)]

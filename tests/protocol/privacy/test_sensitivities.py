@@ -7,14 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
-from fedhist.server.steps import read_statistic
+from fedhist import Neighbours, Plan, SeededSource
 from tests.asking import select_request
+from tests.support.api import (
+    Total,
+    answer,
+    minimiser,
+    minimiser_sensitivity,
+    read_statistic,
+    tail_count,
+    tail_weight,
+)
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 OTHERS = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]

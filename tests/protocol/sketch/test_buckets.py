@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedhist.protocol.measurements.bucket_totals import BucketTotals
-from fedhist.protocol.measurements.given import NOTHING
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.sketch.buckets import bucket_numbers
+from fedhist import Plan
+from tests.support.api import NOTHING, BucketTotals, bucket_numbers
 
 SALT = bytes(range(32))
 LABELS = ["", "a", "aa", "b", "été", "e\u0301te\u0301", "語", "🙂", "\ud800", 0, 7, -7, 2**80, "x" * 1024]

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.protocol.sketch.decoding_bound import _block_logs, _exact_term, _partitions, failure_bound
-from fedhist.protocol.sketch.iblt import MAX_FAILURE, MAX_TABLE_LENGTH, TableShape
-from fedhist.protocol.sketch.table_hash import HASHES
+from tests.support.api import (
+    HASHES,
+    MAX_FAILURE,
+    MAX_TABLE_LENGTH,
+    TableShape,
+    _block_logs,
+    _exact_term,
+    _partitions,
+    failure_bound,
+)
 
 LARGEST = 2**22
 

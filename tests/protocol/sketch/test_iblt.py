@@ -15,18 +15,20 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
-from fedhist.protocol.sketch.iblt import (
+from fedhist import InvalidInput, RoundFailed
+from tests.support.api import (
     HASHES,
     MAX_COUNT,
     MAX_INSERTIONS,
+    MAX_LABEL_BYTES,
     MAX_TABLE_LENGTH,
+    InvalidPlan,
+    InvalidPopulation,
     TableNotDecoded,
     TableShape,
     decode_table,
     encode_table,
 )
-from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
 SALT = bytes(range(32))

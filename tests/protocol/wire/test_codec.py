@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import DecodeError, UnexpectedMessage
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Contribution, Request, Round
-from fedhist.protocol.wire.codec import decode, encode
+from fedhist import Plan
 from tests.asking import release_at
+from tests.support.api import Contribution, DecodeError, Request, Round, UnexpectedMessage, decode, encode
 
 PLAN = Plan(users=1000, items=5, selector="fixed", threshold=40.0)
 REQUEST = release_at(plan=PLAN, threshold=PLAN.at_steps(40 * 1024))

@@ -6,12 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import MOST_KEYS
-from fedhist.protocol.settled import Settled
-from fedhist.protocol.wire.envelope import Envelope, items_digest
+from fedhist import Plan
 from tests.asking import first_request, release_at, select_request
+from tests.support.api import MOST_KEYS, DecodeError, Envelope, Settled, items_digest
 
 PLAN = Plan(users=100, items=3)
 DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")

@@ -10,14 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.device import answer
-from fedhist.protocol.errors import DecodeError, InvalidPopulation, UnexpectedMessage
-from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.wire.codec import decode, encode
-from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, decode_keyed, encode_keyed, label_bytes
+from fedhist import Plan, SeededSource
 from tests.asking import release_at, select_request
+from tests.support.api import (
+    MAX_LABEL_BYTES,
+    DecodeError,
+    InvalidPopulation,
+    Keyed,
+    UnexpectedMessage,
+    answer,
+    decode,
+    decode_keyed,
+    encode,
+    encode_keyed,
+    label_bytes,
+)
 
 BINS, COLUMNS = 3, 2
 STRANGE = [

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.summed_arrays import Layout, Part
-from fedhist.protocol.wire.sum_request import SumRequest, content_digest, read_sum_request
+from tests.support.api import (
+    DecodeError,
+    Layout,
+    MaskingStage,
+    Part,
+    SumRequest,
+    content_digest,
+    read_sum_request,
+)
 
 LAYOUT = Layout((Part("model", "0", "float", (2, 3)), Part("model", "1", "int", ())), 8.0, 20, 1000)
 REQUEST = SumRequest(

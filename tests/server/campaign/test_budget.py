@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.server.campaign.budget import even_split, split_of_later
-from fedhist.server.campaign.carried_over import like_later
-from fedhist.server.steps import planned_charges
+from fedhist import Limit, Plan, Spending
+from tests.support.api import InvalidPlan, even_split, like_later, planned_charges, split_of_later
 
 USUAL = {"min_threshold": 1.0, "max_threshold": 1500.0}
 CLOSED = USUAL | {"users": 10**6, "items": 64, "domain": "closed"}

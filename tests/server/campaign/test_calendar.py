@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.server.campaign.calendar import MAX_WINDOWS, windows_in
+from tests.support.api import MAX_WINDOWS, InvalidPlan, windows_in
 
 
 def texts(*written: str) -> list[str]:

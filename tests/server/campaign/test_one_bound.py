@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.memory_file import MemoryFile
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPlan, NotWritten
-from fedhist.server.campaign.definition import read_definition
-from fedhist.server.campaign.running import run_due
-from fedhist.server.campaign.state import states_of
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.recorded_run import RecordedRun
+from fedhist import BudgetFile, InvalidInput
 from tests.campaigns import TOTAL, WEEKS, campaign_in, runner_of, runs_of
+from tests.support.api import (
+    InvalidFile,
+    InvalidPlan,
+    MemoryFile,
+    NotWritten,
+    RecordedRun,
+    read_definition,
+    run_due,
+    states_of,
+)
 
 
 def test_all_windows_share_one_bound_and_one_threshold(tmp_path: Path) -> None:

@@ -14,21 +14,28 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fedhist.protocol.errors import BudgetExceeded, HeldByAnother, InvalidFile, InvalidInput, NotWritten
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.server.campaign.calendar import windows_in
-from fedhist.server.campaign.definition import Definition, read_definition
-from fedhist.server.campaign.lock import only_operator
-from fedhist.server.campaign.running import WindowRun, run_due
-from fedhist.server.campaign.state import opened, states_of
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.recorded_run import RecordedRun
-from fedhist.server.result_folder import undisturbed
-from fedhist.server.steps import planned_charges
+from fedhist import BudgetExceeded, BudgetFile, InvalidInput, Limit, Plan, Spending
 from tests.builders import rows_of
 from tests.campaigns import TOTAL, WEEKS, bytes_in, campaign_in, runner_of, runs_of, visits
+from tests.support.api import (
+    Definition,
+    HeldByAnother,
+    InvalidFile,
+    NotWritten,
+    RecordedRun,
+    Window,
+    WindowRun,
+    budget_file_module,
+    only_operator,
+    opened,
+    planned_charges,
+    read_definition,
+    result_folder_module,
+    run_due,
+    states_of,
+    undisturbed,
+    windows_in,
+)
 
 
 def run(definition: Definition, data: object = None, *, now: datetime | None = None, **how: Any) -> list[str]:
@@ -185,7 +192,7 @@ def test_a_run_that_died_after_its_folder_was_written_is_released(
 
     # As if the process had died here: the ledger hears nothing.
     monkeypatch.setattr(RecordedRun, "write", dying)
-    monkeypatch.setattr("fedhist.server.ledger.budget_file.OpenRun.failed", lambda *args: None)
+    monkeypatch.setattr(budget_file_module.OpenRun, "failed", lambda *args: None)
     with pytest.raises(Killed):
         run(made)
     monkeypatch.undo()
@@ -204,7 +211,7 @@ def test_a_disk_that_takes_no_folder_leaves_a_window_that_broke_off(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedhist.server.result_folder.write_text", full)
+    monkeypatch.setattr(result_folder_module, "write_text", full)
     with pytest.raises(NotWritten, match="No space left"):
         run(made)
     monkeypatch.undo()

@@ -7,9 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedhist.protocol.privacy.mechanisms import Noise
-from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
-from fedhist.server.estimates import NoiseLaw, estimates_and_limits, law_of_noise
+from tests.support.api import (
+    Noise,
+    NoiseLaw,
+    estimates_and_limits,
+    gaussian_variance,
+    laplace_scale,
+    law_of_noise,
+)
 
 DEVIATION = 200.0
 NOISES = {

@@ -9,28 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.bars import OpenNoise, bars_for
-from fedhist.protocol.privacy.mechanisms import Noise
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.privacy.shares import Share
-from fedhist.server.estimates import (
+from fedhist import Neighbours, Plan, SeededSource, SparsePopulation, simulate
+from tests.support.api import (
+    Noise,
     NoiseLaw,
+    OpenNoise,
+    Share,
+    above_bar,
+    bars_for,
     estimates_and_limits,
+    gaussian_variance,
+    histograms_of,
+    laplace_scale,
     law_above_bar,
     law_of_noise,
     law_of_shares,
     limits_above_bar,
+    rescaling,
+    run_of,
+    write_results,
 )
-from fedhist.server.estimates.clipped_mass import rescaling
-from fedhist.server.estimates.limits import above, above_bar
-from fedhist.server.result_folder import write_results
-from fedhist.simulations.report.run_data import run_of
-from fedhist.simulations.simulation import simulate
-from fedhist.testing.cases import histograms_of
+from tests.support.api import limits_above as above
 
 DEVIATION = 200.0
 NOISES = {

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom
 
-from fedhist.protocol.privacy.bars import truncated_laplace
-from fedhist.protocol.privacy.mechanisms import Noise
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.shares import Share
-from fedhist.server.estimates import NoiseLaw, law_above_bar, law_of_noise, law_of_shares
+from fedhist import Neighbours
+from tests.support.api import (
+    Noise,
+    NoiseLaw,
+    Share,
+    law_above_bar,
+    law_of_noise,
+    law_of_shares,
+    truncated_laplace,
+)
 
 WHOLE = np.arange(-4000, 4001)
 TRUNCATED = truncated_laplace(4, epsilon=0.5, delta=1e-3, neighbours=Neighbours.ZERO_OUT)

@@ -16,19 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.protocol.privacy.composition import epsilon_at
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import (
+from fedhist import BudgetExceeded, BudgetFile, Charge, Cost, InvalidInput, Ledger, Limit, Spending
+from tests.support.api import (
     ApproximateLoss,
     BoundedRangeLoss,
-    Charge,
-    Cost,
     GaussianLoss,
-    Ledger,
+    InvalidFile,
+    InvalidPlan,
+    OpenRun,
+    epsilon_at,
+    gaussian_epsilon,
 )
-from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 SELECT = Charge("select", "em", {"candidates": 64}, 1.0, "score", "zero-out", 0.1, 0.0, BoundedRangeLoss())

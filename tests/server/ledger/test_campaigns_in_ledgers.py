@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import BudgetExceeded
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
-from fedhist.protocol.privacy.concentrated import Limit, Spending, gaussian_rho
-from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
-from fedhist.server.ledger.charged_run import charged
-from fedhist.server.ledger.window_limit import by_window
-from fedhist.server.steps import planned_charges
+from fedhist import BudgetExceeded, BudgetFile, Limit, Plan, Spending
+from fedhist.server import charged
+from tests.support.api import (
+    OpenRun,
+    Window,
+    by_window,
+    gaussian_epsilon,
+    gaussian_rho,
+    noise_multiplier,
+    planned_charges,
+)
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
 Z = noise_multiplier(1.0, 1e-6)

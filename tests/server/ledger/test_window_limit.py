@@ -12,14 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Cost, GaussianLoss, PureLoss
-from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
-from fedhist.server.ledger.charged_run import charged
-from fedhist.server.ledger.window_limit import by_window, window_of
+from fedhist import BudgetExceeded, BudgetFile, Charge, Cost, Limit, Plan, Spending
+from fedhist.server import charged
+from tests.support.api import (
+    ApproximateLoss,
+    GaussianLoss,
+    InvalidPlan,
+    OpenRun,
+    PureLoss,
+    Window,
+    by_window,
+    window_of,
+)
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
 PURE = Charge("release", "laplace", {}, 1.0, "l1", "zero-out", 1.0, 0.0, PureLoss())

@@ -7,18 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.checks import MAX_ITEMS_ALONE
-from fedhist.protocol.privacy.ledger import GaussianLoss, Ledger, PureLoss
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.debiased_items import item_bounds
-from fedhist.server.selection import selector_for
-from fedhist.server.selection.quantile import target_rank
-from fedhist.server.steps import planned_charges
+from fedhist import Ledger, Neighbours, Plan, SeededSource, run_rounds
 from tests.builders import Cohort
+from tests.support.api import (
+    MAX_ITEMS_ALONE,
+    GaussianLoss,
+    InvalidPlan,
+    PureLoss,
+    item_bounds,
+    planned_charges,
+    selector_for,
+    target_rank,
+)
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 

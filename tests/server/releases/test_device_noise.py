@@ -7,25 +7,41 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from fedhist.client.device import add_noise_share, answer
-from fedhist.protocol.clips.clipping import sum_clipped
-from fedhist.protocol.errors import RoundFailed, UnexpectedMessage
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.measurements.noisy_tail import NoisyTail
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
-from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.coordinator import Asking, Released, run_rounds
-from fedhist.server.releases import rule_for
-from fedhist.server.selection import selector_for
-from fedhist.server.steps import planned_charges, read_statistic
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.testing.cases import histograms_of
+from fedhist import (
+    Charge,
+    HeavyTailedPopulation,
+    Histograms,
+    Ledger,
+    Plan,
+    RoundFailed,
+    SeededSource,
+    run_rounds,
+)
 from tests.asking import select_request
 from tests.builders import Cohort, Refused, refusing
+from tests.support.api import (
+    Asking,
+    GaussianLoss,
+    NoisyTail,
+    PureLoss,
+    Released,
+    Request,
+    Round,
+    Threshold,
+    Total,
+    UnexpectedMessage,
+    add_noise_share,
+    answer,
+    gaussian_epsilon,
+    histograms_of,
+    materialise,
+    noise_multiplier,
+    planned_charges,
+    read_statistic,
+    rule_for,
+    selector_for,
+    sum_clipped,
+)
 
 SOURCE = SeededSource(5)
 CASES = [

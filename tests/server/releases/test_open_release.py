@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.kept_items import KeptItems
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.server.coordinator import advance, run_rounds
-from fedhist.server.steps import planned_charges
-from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
-from fedhist.testing.cases import histograms_of
+from fedhist import Histograms, Ledger, Neighbours, Plan, SeededSource, run_rounds
 from tests.asking import release_at, releasing, select_request
 from tests.builders import Cohort
+from tests.support.api import (
+    ApproximateLoss,
+    KeptItems,
+    Keyed,
+    LaplaceTails,
+    Total,
+    advance,
+    histograms_of,
+    planned_charges,
+    shown_chance,
+)
 
 each_release = pytest.mark.parametrize("release", KeptItems.releases)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))

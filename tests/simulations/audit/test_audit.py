@@ -12,12 +12,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.privacy import choice, mechanisms
-from fedhist.simulations.audit import bounds, masked_layer
-from fedhist.simulations.audit.findings import Effort, Finding
-from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
+from fedhist import RoundFailed
 from tests.builders import ROOT, Fedhist
+from tests.support.api import LEVEL, Effort, Finding, all_checks, run_audit
+from tests.support.api import bounds_module as bounds
+from tests.support.api import choice_module as choice
+from tests.support.api import masked_layer_module as masked_layer
+from tests.support.api import mechanisms_module as mechanisms
 
 SMALL = Effort(canaries=2_000, runs=50, slow_runs=20, gaussian_runs=50, masked_canaries=600)
 CHECKS = {check.name: check for check in all_checks()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.simulations.audit.campaigns import adaptive_campaign
-from fedhist.simulations.audit.findings import Effort, Setting
+from fedhist import Neighbours
+from tests.support.api import Effort, Setting, adaptive_campaign
 
 EFFORT = Effort(canaries=1, runs=1, slow_runs=120, gaussian_runs=1, masked_canaries=1)
 

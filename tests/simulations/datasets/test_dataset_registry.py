@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Histograms
-from fedhist.simulations.datasets.paper_sets import PaperPopulation
-from fedhist.simulations.datasets.registry import DATASETS, make_population
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
+from fedhist import HeavyTailedPopulation, Histograms, InvalidInput, PoissonPopulation
 from fedhist.testing import check_population
+from tests.support.api import DATASETS, PaperPopulation, make_population, materialise
 
 
 def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:

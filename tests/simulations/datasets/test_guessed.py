@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.clips.clipping import user_totals
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.guessed import GuessedPopulation
+from fedhist import InvalidInput
 from fedhist.testing import check_population
+from tests.support.api import GuessedPopulation, user_totals
 
 
 def shape(population: GuessedPopulation) -> tuple[np.ndarray, float]:

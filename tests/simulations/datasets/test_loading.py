@@ -13,15 +13,8 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
-from fedhist.client.files.columns import Columns
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.labels.item_origin import ItemOrigin
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.datasets.paper_sets import ZipfPopulation
-from fedhist.simulations.population_checks import check_not_empty
-from fedhist.simulations.simulation import simulate
+from fedhist import Columns, InvalidInput, Plan, SparsePopulation, simulate
+from tests.support.api import InvalidPopulation, ItemOrigin, Wanted, ZipfPopulation, check_not_empty, load
 
 NAMES = Columns("who", "what", "n")
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.paper_sets import (
+from fedhist import InvalidInput
+from tests.builders import table_of
+from tests.support.api import (
     NumberedLabels,
     PaperPopulation,
     RatesPopulation,
     ZipfPopulation,
+    item_probabilities,
 )
-from fedhist.simulations.datasets.synthetic import item_probabilities
-from tests.builders import table_of
 
 
 class TestPaper:

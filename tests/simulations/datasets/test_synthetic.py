@@ -7,18 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedhist.client import populations
-from fedhist.protocol.clips.clipping import user_totals
-from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.histograms import Histograms, Population
-from fedhist.simulations.datasets import synthetic
-from fedhist.simulations.datasets.synthetic import (
-    HeavyTailedPopulation,
-    PoissonPopulation,
-    item_probabilities,
-    materialise,
-)
+from fedhist import HeavyTailedPopulation, Histograms, InvalidInput, PoissonPopulation, Population
 from tests.builders import population_of, table_of
+from tests.support.api import InvalidPopulation, item_probabilities, materialise, user_totals
+from tests.support.api import populations_module as populations
+from tests.support.api import synthetic_module as synthetic
 
 
 def totals_of(population: Population) -> npt.NDArray[np.int64]:

@@ -16,14 +16,11 @@ from benchmarks.checks.aftermath import (
     memory_faults,
     run_faults,
 )
-from fedhist.client.memory_file import MemoryFile
-from fedhist.client.policy import Policy
-from fedhist.commands import cli
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist import BudgetFile, Limit, Plan, Spending
+from fedhist.client import Policy
 from tests.asking import select_request
+from tests.support.api import Envelope, MemoryFile, RunRecord
+from tests.support.api import cli_module as cli
 
 PLAN = Plan(users=10, items=2)
 UNLIMITED = Policy()

@@ -6,11 +6,9 @@ import tracemalloc
 
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.datasets import synthetic
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.simulation import simulate
+from fedhist import HeavyTailedPopulation, Plan, simulate
+from tests.support.api import engine_named, materialise
+from tests.support.api import synthetic_module as synthetic
 
 
 def peak_bytes(users: int) -> int:

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.mapped_files import write_mapped
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.node_files import read_part
-from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
+from fedhist import HeavyTailedPopulation, InvalidInput
 from tests.builders import population_of, table_of
+from tests.support.api import ENVIRONMENT, LOOPBACK, engine_named, quieten, read_part, write_mapped
 
 
 class TestNodeFiles:

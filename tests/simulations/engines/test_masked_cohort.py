@@ -9,15 +9,18 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 
-from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.keys import KeyPair
-from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from fedhist.server.masked_round import masked_sum
-from fedhist.simulations.engines import masked_cohort
-from fedhist.simulations.engines.agreed_once import AgreedOnce
-from fedhist.simulations.engines.masked_cohort import LocalDevices, run_cohort
+from fedhist import SeededSource, SystemSource
+from tests.support.api import (
+    AgreedOnce,
+    Integers,
+    KeyPair,
+    LocalDevices,
+    MaskedSum,
+    MaskingTerms,
+    masked_sum,
+    run_cohort,
+)
+from tests.support.api import masked_cohort_module as masked_cohort
 
 LENGTH = 5
 DROPOUTS = {"advertising": [3], "sharing": [10, 11], "checking": [12], "masking": [20, 21], "unmasking": [30]}

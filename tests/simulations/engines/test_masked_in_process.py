@@ -8,19 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.steps import measurements_of
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines import masked_in_process
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.fault_cast import dropouts
-from fedhist.simulations.engines.masked_in_process import parts_of
-from fedhist.simulations.simulation import simulate
+from fedhist import HeavyTailedPopulation, Ledger, Plan, RoundFailed, SeededSource, run_rounds, simulate
+from tests.support.api import Round, dropouts, engine_named, measurements_of, parts_of
+from tests.support.api import masked_in_process_module as masked_in_process
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
 OPEN = {

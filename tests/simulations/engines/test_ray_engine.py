@@ -14,16 +14,21 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.steps import select_request
-from fedhist.simulations.datasets.mapped_files import write_mapped
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines import ray_engine
-from fedhist.simulations.engines.passes import ItemTotals
-from fedhist.simulations.engines.ray_engine import RayTransport, _Sums, _Work, add_sums, sum_part
-from fedhist.testing.cases import PLANS
+from fedhist import HeavyTailedPopulation, InvalidInput, RoundFailed, SeededSource
+from fedhist.testing import PLANS
 from tests.loopback_cluster import SECONDS, Cluster, environment, loopback_cluster
+from tests.support.api import (
+    ItemTotals,
+    RayTransport,
+    _Sums,
+    _Work,
+    add_sums,
+    materialise,
+    select_request,
+    sum_part,
+    write_mapped,
+)
+from tests.support.api import ray_engine_module as ray_engine
 
 USERS = materialise(HeavyTailedPopulation(users=300, items=12, seed=2))
 

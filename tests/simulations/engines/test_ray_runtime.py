@@ -15,9 +15,9 @@ from time import monotonic, sleep
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback
+from fedhist import InvalidInput
 from tests.loopback_cluster import SECONDS, environment, loopback_cluster
+from tests.support.api import check_address, init_args, on_loopback
 
 RUN = [sys.executable, "-m", "fedhist", "run", "--engine", "flower-simulation", "--seed", "1", "--no-report"]
 

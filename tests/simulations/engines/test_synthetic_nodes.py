@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.synthetic_nodes import users_of
+from fedhist import HeavyTailedPopulation, InvalidInput
+from tests.support.api import users_of
 
 # The empty text stands for a key that was not given.
 RUN = {"users": 50, "items": 7, "seed": 3, "synthetic-items": ""}

@@ -17,21 +17,32 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.protocol.errors import FedhistError, InvalidInput, InvalidPopulation, RoundFailed
-from fedhist.protocol.histograms import Histograms, Population
-from fedhist.protocol.plan import Plan
-from fedhist.server.steps import select_request
-from fedhist.simulations.datasets.paper_sets import ZipfPopulation
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines import cores
-from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.forked_crew import ForkedCrew
-from fedhist.simulations.engines.in_process import open_in_process
-from fedhist.simulations.engines.passes import ItemTotals, split
-from fedhist.simulations.simulation import Result, simulate
-from fedhist.testing.cases import PLANS
-from fedhist.testing.engines import plans_for
+from fedhist import (
+    FedhistError,
+    HeavyTailedPopulation,
+    Histograms,
+    InvalidInput,
+    Plan,
+    Population,
+    Result,
+    RoundFailed,
+    simulate,
+)
+from fedhist.testing import PLANS
 from tests.builders import population_of
+from tests.support.api import (
+    ForkedCrew,
+    InvalidPopulation,
+    ItemTotals,
+    ZipfPopulation,
+    engine_named,
+    materialise,
+    open_in_process,
+    plans_for,
+    select_request,
+)
+from tests.support.api import cores_module as cores
+from tests.support.api import split_passes as split
 
 USERS = materialise(HeavyTailedPopulation(users=300, items=12, seed=2))
 NAMED = materialise(ZipfPopulation(users=400, items=30, seed=3))

@@ -7,13 +7,18 @@ import math
 
 import pytest
 
-from fedhist.simulations.experiments.comparison import rows_of
-from fedhist.simulations.experiments.grid import combinations
-from fedhist.simulations.experiments.running import Experiment, Group, Results
-from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.user_sets import UserSet
-from fedhist.simulations.report.methods import answers_of, cost_words
-from fedhist.simulations.workbench.compare import grid_of
+from tests.support.api import (
+    Experiment,
+    Results,
+    Row,
+    UserSet,
+    answers_of,
+    combinations,
+    cost_words,
+    grid_of,
+    rows_of,
+)
+from tests.support.api import TrialGroup as Group
 
 USERS = UserSet(kind="poisson", name="made up", users=100, items=5)
 SIZES = {USERS.key: (100, 5)}

@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidFile
-from fedhist.simulations.experiments.tables import write_csv
-from fedhist.simulations.report.chart_file import read_charts, write_charts
-from fedhist.simulations.report.charts import Bar, BarChart, BinChart, Line, LineChart, Rule, StackChart
 from tests.builders import Fedhist, page_in, rows_of
+from tests.support.api import (
+    Bar,
+    BarChart,
+    BinChart,
+    InvalidFile,
+    Line,
+    LineChart,
+    Rule,
+    StackChart,
+    read_charts,
+    write_charts,
+    write_csv,
+)
 
 EVIL = "<script>alert(1)</script>"
 

@@ -12,24 +12,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.commands.progress import Counting
-from fedhist.protocol.errors import FedhistError, InvalidFile
-from fedhist.simulations.engines.held_signals import ctrl_c_held_back
-from fedhist.simulations.experiments import running
-from fedhist.simulations.experiments.journal import open_journal
-from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
-from fedhist.simulations.experiments.trials import (
+from fedhist import FedhistError, simulate
+from tests.builders import population_of, table_of
+from tests.support.api import (
+    FILE,
     Cell,
     CellTrials,
+    Counting,
+    Experiment,
+    InvalidFile,
     Measured,
     PaperPlan,
+    Store,
+    UserSet,
+    ctrl_c_held_back,
+    draw_users,
     exact_threshold,
+    open_journal,
     run_cells,
+    run_experiment,
+    run_tasks,
+    trial_seed,
 )
-from fedhist.simulations.experiments.user_sets import FILE, Store, UserSet, draw_users, trial_seed
-from fedhist.simulations.experiments.workers import run_tasks
-from fedhist.simulations.simulation import simulate
-from tests.builders import population_of, table_of
+from tests.support.api import TrialGroup as Group
+from tests.support.api import running_module as running
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
 OPEN = CLOSED | {"domain": "open", "selector": "exponential-v", "delta": "1/2n", "epsilon": 5.0}

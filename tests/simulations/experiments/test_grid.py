@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets import SIZED
-from fedhist.simulations.experiments.grid import Combinations, Grid, combinations
-from fedhist.simulations.experiments.user_sets import SYNTHETIC, UserSet
-from fedhist.simulations.workbench.compare import grid_of
+from fedhist import InvalidInput
+from tests.support.api import SIZED, SYNTHETIC, Combinations, Grid, UserSet, combinations, grid_of
 
 USERS = UserSet(kind="poisson", name="poisson", users=500, items=20)
 

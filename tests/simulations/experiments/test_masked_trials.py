@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.steps import select_request
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.in_process import exact_total
-from fedhist.simulations.engines.masked_in_process import masked_round, unmasked_total
+from fedhist import HeavyTailedPopulation, Plan, SeededSource
+from tests.support.api import exact_total, masked_round, select_request, unmasked_total
 
 POPULATION = HeavyTailedPopulation(users=60, items=8, seed=3)
 

@@ -7,15 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.simulations.experiments.beyond import result_of
-from fedhist.simulations.experiments.summaries import Summary, summarise
-from fedhist.simulations.experiments.verdicts import (
+from tests.support.api import (
     Claim,
+    Summary,
     Verdict,
     judge,
     judge_mean,
     number_row,
+    result_of,
     rounding_ends,
+    summarise,
 )
 
 

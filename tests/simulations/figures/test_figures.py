@@ -7,19 +7,20 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from fedhist.simulations.figures import painting
-from fedhist.simulations.figures.painting import draw_comparison
-from fedhist.simulations.figures.paper import (
+from tests.builders import python
+from tests.support.api import (
+    LOOKS,
+    SERIES,
+    comparison_charts,
     draw_beyond,
     draw_bound,
     draw_bounded,
+    draw_comparison,
     draw_debias,
     draw_numbers,
     draw_sparsity,
 )
-from fedhist.simulations.report.comparison_charts import comparison_charts
-from fedhist.simulations.report.marks import LOOKS, SERIES
-from tests.builders import python
+from tests.support.api import painting_module as painting
 
 SVG = "{http://www.w3.org/2000/svg}"
 

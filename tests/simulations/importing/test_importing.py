@@ -16,10 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPopulation
-from fedhist.simulations.importing import FORMAT_NAMES
-from fedhist.simulations.importing.reading import FORMATS, import_population
+from fedhist import FedhistError, InvalidInput, SparsePopulation
+from tests.support.api import FORMAT_NAMES, FORMATS, InvalidFile, InvalidPopulation, import_population
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 Write = Callable[..., Path]

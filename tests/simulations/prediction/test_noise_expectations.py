@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.prediction.noise_expectations import (
-    LaplaceTails,
-    barred_loss,
-    folded_normal,
-    shown_chance,
-)
+from fedhist import Plan
+from tests.support.api import LaplaceTails, barred_loss, folded_normal, shown_chance
 
 
 def laplace_outcomes(scale: float, limit: int | None) -> tuple[np.ndarray, np.ndarray]:

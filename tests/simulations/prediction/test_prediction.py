@@ -11,21 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer_population
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput, InvalidPlan
-from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.histograms import Population
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Total
-from fedhist.server.selection import selector_for
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.prediction.clipped_sums import clipped_sums
-from fedhist.simulations.prediction.prediction import Prediction, Predictor
-from fedhist.simulations.simulation import Result, simulate
+from fedhist import (
+    HeavyTailedPopulation,
+    InvalidInput,
+    Plan,
+    Population,
+    Result,
+    SeededSource,
+    SparsePopulation,
+    simulate,
+)
+from tests.support.api import (
+    InProcess,
+    InvalidPlan,
+    Norm,
+    Observer,
+    Prediction,
+    Predictor,
+    Request,
+    Total,
+    answer_population,
+    clipped_sums,
+    ignore,
+    materialise,
+    selector_for,
+)
 
 USERS, ITEMS, TRIALS = 1_000, 40, 30
 OPEN = {

@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.plan import Plan
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.prediction.prediction import Predictor
-from fedhist.simulations.prediction.threshold_curve import MAX_POINTS, measure
-from fedhist.simulations.simulation import simulate, true_histogram
+from fedhist import HeavyTailedPopulation, Plan, SparsePopulation, simulate, true_histogram
+from tests.support.api import MAX_POINTS, Predictor, measure
 
 USERS, ITEMS = 400, 12
 POPULATION = HeavyTailedPopulation(users=USERS, items=ITEMS, seed=3)

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.display.visible_text import visible
-from fedhist.simulations.figures.painting import write_figure
-from fedhist.simulations.report.axes import Axis, linear, logarithmic, tick_text
-from fedhist.simulations.report.charts import (
+from tests.support.api import (
+    LOOKS,
     AnyChart,
+    Axis,
     Bar,
     BarChart,
     BinChart,
@@ -26,12 +25,18 @@ from fedhist.simulations.report.charts import (
     LineChart,
     Rule,
     StackChart,
+    Stroke,
+    chart_svg,
+    linear,
+    logarithmic,
     number,
+    script_json,
+    text,
+    tick_text,
+    visible,
+    write_figure,
 )
-from fedhist.simulations.report.drawing import draw
-from fedhist.simulations.report.escaping import script_json, text
-from fedhist.simulations.report.marks import LOOKS, Stroke
-from fedhist.simulations.report.svg import chart_svg
+from tests.support.api import draw_chart as draw
 
 VALUES = st.floats(-1e12, 1e12, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e12)

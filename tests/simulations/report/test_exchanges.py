@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from fedhist.protocol.events import (
+from tests.support.api import (
     TO_DEVICE,
     TO_SERVER,
     DroppedOut,
     Event,
+    Exchange,
     MessageSent,
     MessagesLeftOut,
     RoundAsked,
     RoundEnded,
+    TraceLine,
+    exchanges,
 )
-from fedhist.simulations.report.exchanges import Exchange, TraceLine, exchanges
 
 PLAN = "0" * 16
 

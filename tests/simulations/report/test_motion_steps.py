@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from fedhist.protocol.events import (
+from fedhist import Plan
+from tests.support.api import (
+    MOST_DOTS,
     TO_DEVICE,
     TO_SERVER,
     Charged,
     DroppedOut,
     Event,
     MessageSent,
+    MotionStep,
+    Recorder,
     RoundAsked,
     RoundEnded,
     RunEnded,
     StateEntered,
+    Trace,
     Viewed,
+    motion_steps,
 )
-from fedhist.protocol.plan import Plan
-from fedhist.server.trace_file import Recorder, Trace
-from fedhist.simulations.report.motion_steps import MOST_DOTS, MotionStep, motion_steps
 
 PLAN = Plan(users=3_000, items=5)
 MASKED = Plan(users=3_000, items=5, masking="secagg", participants=1_000)

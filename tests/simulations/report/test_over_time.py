@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.server.campaign.calendar import windows_in
-from fedhist.server.campaign.running import run_due
-from fedhist.server.campaign.state import states_of
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.report.marks import Box, Dot, Stroke
-from fedhist.simulations.report.over_time import campaign_page, over_windows, released_rows, short_names
+from fedhist import BudgetFile, Limit
 from tests.campaigns import campaign_in, runner_of
+from tests.support.api import (
+    Box,
+    Dot,
+    Stroke,
+    Window,
+    campaign_page,
+    over_windows,
+    released_rows,
+    run_due,
+    short_names,
+    states_of,
+    windows_in,
+)
 
 
 def page_of(folder: Path, *, until: datetime | None) -> str:

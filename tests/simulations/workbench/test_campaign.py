@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fedhist
-from fedhist.protocol.errors import InvalidInput
+from fedhist import InvalidInput
 from tests.campaigns import SHOPS, WEEKS, visits
 
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 
 import fedhist
-from fedhist.protocol.errors import InvalidInput
+from fedhist import InvalidInput
 from tests.builders import ROOT
 
 # These are few users, and a warning says so.

@@ -15,12 +15,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import fedhist
-from fedhist.protocol.plan.fields import FIELDS, PlanFields
-from fedhist.protocol.plan.settings import PlanSettings
-from fedhist.simulations.workbench import carrying_out
-from fedhist.simulations.workbench.arguments import Question, RunSettings
-from fedhist.simulations.workbench.spelling import in_python
 from tests.builders import Fedhist, files_in, runs_in
+from tests.support.api import FIELDS, PlanFields, PlanSettings, Question, RunSettings, in_python
+from tests.support.api import carrying_out_module as carrying_out
 
 NAMES = ["tea", "coffee", "milk"]
 # 600 users who have tea three times and coffee once, and one who has something of their own.

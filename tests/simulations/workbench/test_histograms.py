@@ -11,15 +11,11 @@ import polars as pl
 import pytest
 
 import fedhist
-from fedhist.client.files.columns import Columns
-from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.histograms import labels_of
-from fedhist.protocol.privacy.composition import tight_total
-from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.simulations.engines import in_process, masked_in_process
-from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.workbench.questions import seed_of_question
+from fedhist import Columns, RoundFailed
 from tests.builders import files_in, runs_in
+from tests.support.api import InProcess, Request, Round, Total, labels_of, seed_of_question, tight_total
+from tests.support.api import in_process_module as in_process
+from tests.support.api import masked_in_process_module as masked_in_process
 
 PLACES, KINDS, EDGES = ["park", "shop", "pier"], ["rest", "work"], [0, 12, 24]
 _RANDOM = np.random.default_rng(5)
@@ -184,7 +180,7 @@ def test_the_folder_has_a_folder_for_each_question_or_is_not_there(
     for name in QUESTIONS:
         assert {"result.json", "histogram.csv", "plan.json"} <= set(files_in(tmp_path / "answers" / name))
 
-    from fedhist.simulations.workbench import questions
+    from tests.support.api import questions_module as questions
 
     def stopped(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import fedhist
-from fedhist.server.ledger.what_fits import what_fits
 from tests.builders import files_in, runs_in
+from tests.support.api import what_fits
 
 FRAME = pd.DataFrame({"user": [f"u{n % 300}" for n in range(900)], "item": ["tea", "milk", "tea"] * 300})
 ASKED: dict[str, Any] = {"items": ["tea", "milk"], "epsilon": 0.9, "epsilon_select": 0.1}

@@ -1,0 +1,390 @@
+"""The one place where tests import what is not public: a module that moves changes a line of this table, and no test.
+
+    from tests.support.api import Threshold
+
+A row is a module and the names that tests take from it; `name=original` renames, `name=` is the module itself.
+"""
+
+from importlib import import_module
+
+PLACES = {
+    "fedhist.client.app": "app_module= client_app=app",
+    "fedhist.client.context_memory": "recall",
+    "fedhist.client.device": "add_noise_share answer answer_population",
+    "fedhist.client.files.columns": "USUAL_COLUMNS",
+    "fedhist.client.files.database": "Database",
+    "fedhist.client.files.grouping": "grouping_module=",
+    "fedhist.client.files.item_choice": "ItemChoice",
+    "fedhist.client.files.matrix_files": "read_matrix write_matrix",
+    "fedhist.client.files.memory": "MemoryLimit=Memory memory_limit",
+    "fedhist.client.files.merging": "merging_module=",
+    "fedhist.client.files.names": "StoredNames TextNames",
+    "fedhist.client.files.native_errors": "aloud_again silent_native_errors",
+    "fedhist.client.files.new_files": "new_file",
+    "fedhist.client.files.node_data": "read_node_data",
+    "fedhist.client.files.numbering": "Numbering",
+    "fedhist.client.files.parquet_sizes": "unpacked_sizes",
+    "fedhist.client.files.records": "over_items population_in",
+    "fedhist.client.files.spool": "spool_module=",
+    "fedhist.client.files.stored": "StoredPopulation",
+    "fedhist.client.files.tabulation": "Tabulation tabulation_module=",
+    "fedhist.client.files.text_lines": "records",
+    "fedhist.client.files.unpacked": "LIMIT_VARIABLE unpacked_limit unpacked_module=",
+    "fedhist.client.files.user_keys": "name_keys number_keys user_key_of",
+    "fedhist.client.masked_device": (
+        "begin_masked=begin masked_device_module= participant_vector proceed resume"
+    ),
+    "fedhist.client.memory_file": "MAX_ANSWERS MAX_SESSIONS MemoryFile",
+    "fedhist.client.node_config": (
+        "FILE_KEYS KEYS NodeConfigKind=Kind NodeSettings POLICY_KEYS read_node_config"
+    ),
+    "fedhist.client.node_log": "line_of",
+    "fedhist.client.policy": (
+        "PolicyMemory=Memory _digest admit answered begin_policy=begin charge check request_key round_cost"
+    ),
+    "fedhist.client.populations": "SHARD_NONZEROS SHARD_USERS item_totals populations_module=",
+    "fedhist.client.round_handlers": "round_handlers_module=",
+    "fedhist.commands.cli": "COMMANDS cli cli_module=",
+    "fedhist.commands.description_view": "bar",
+    "fedhist.commands.option_groups": "Command GROUPS OptionGroup=Group",
+    "fedhist.commands.paper": "EXPERIMENTS paper_module=",
+    "fedhist.commands.plan_summary": "print_curve",
+    "fedhist.commands.terminal": "prepare_streams",
+    "fedhist.display.log_lines": "TIMED errors_as_sentences log log_shown",
+    "fedhist.display.plurals": "counted",
+    "fedhist.display.visible_text": "is_formula is_hidden visible",
+    "fedhist.protocol.circle": "WIDEST nearness signed size",
+    "fedhist.protocol.clips.campaign_bound": "ONE bounds_of sum_bounded taken_from",
+    "fedhist.protocol.clips.clipping": (
+        "entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
+    ),
+    "fedhist.protocol.clips.hypergeometric": "hypergeometric",
+    "fedhist.protocol.clips.poisson": (
+        "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
+    ),
+    "fedhist.protocol.clips.random_clip": "random_clipped",
+    "fedhist.protocol.errors": (
+        "BadKey CorruptShares DecodeError HandlerFailed HeldByAnother InvalidFile InvalidPlan "
+        "InvalidPopulation MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall "
+        "TooFewSurvivors UnexpectedMessage"
+    ),
+    "fedhist.protocol.events": (
+        "Charged DroppedOut EVENTS Event Heard MessageSent MessagesLeftOut Observer PhaseEnded Read "
+        "RoundAsked RoundEnded RunEnded Scored StateEntered TO_DEVICE TO_SERVER Viewed ignore read_event"
+    ),
+    "fedhist.protocol.grid": "MAX_BOUND_STEPS Threshold",
+    "fedhist.protocol.histograms": "Floats Integers MAX_USER_TOTAL Words labels_of",
+    "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
+    "fedhist.protocol.labels.byte_order": "byte_order",
+    "fedhist.protocol.labels.intervals": "bin_labels edges_of",
+    "fedhist.protocol.labels.item_list": "item_list_module= parse_items read_items",
+    "fedhist.protocol.labels.item_origin": "ItemOrigin origin_of",
+    "fedhist.protocol.labels.name_bytes": (
+        "byte_lengths in_bytes in_pieces item_bytes name_bytes_module= names_at"
+    ),
+    "fedhist.protocol.labels.renumbering": "Renumbering distinct_names numbers_in renumbering_module=",
+    "fedhist.protocol.masking.boxes": "BOX_BYTES seal_all",
+    "fedhist.protocol.masking.complaints": "devices_to_leave_out",
+    "fedhist.protocol.masking.device_session": (
+        "MASK_PURPOSE advance_session=advance agree device_session_module= prepare self_mask_key start"
+    ),
+    "fedhist.protocol.masking.device_states": (
+        "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished Masked Prepared Shared"
+    ),
+    "fedhist.protocol.masking.encoding": (
+        "read_residues residue_bytes to_integers to_residues width_for zeros"
+    ),
+    "fedhist.protocol.masking.graph": (
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
+    ),
+    "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
+    "fedhist.protocol.masking.incidents": "LeftOut Rejection",
+    "fedhist.protocol.masking.keys": (
+        "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
+        "draw_bytes roster_digest survivors_text verify"
+    ),
+    "fedhist.protocol.masking.masked_vector": (
+        "apart joint_terms next_session terms_of to_total vector_length"
+    ),
+    "fedhist.protocol.masking.prg": "MaskAdder",
+    "fedhist.protocol.masking.recovery": "MaskedSum Recovery decoded searched",
+    "fedhist.protocol.masking.server_session": "CollectingAdvertisements",
+    "fedhist.protocol.masking.shamir": (
+        "PRIME SHARE_BYTES check_share correct lagrange_at_zero reconstruct split_secret=split"
+    ),
+    "fedhist.protocol.masking.stages": "MaskingStage",
+    "fedhist.protocol.masking.state_codec": "restore_state=restore save",
+    "fedhist.protocol.masking.summed_arrays": "Layout Part layout_parts",
+    "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
+    "fedhist.protocol.masking.wire": (
+        "HEADER_BYTES MaskingKind=Kind ShareKind VERSION split_answer wire_module="
+    ),
+    "fedhist.protocol.measurements": "MEASUREMENTS",
+    "fedhist.protocol.measurements.bucket_totals": "BucketTotals",
+    "fedhist.protocol.measurements.clipped_items": "ClippedItems",
+    "fedhist.protocol.measurements.clipped_sum": "ClippedSum",
+    "fedhist.protocol.measurements.contract": "Round Summed Total",
+    "fedhist.protocol.measurements.expected_counts": (
+        "SHARE_BITS expected_counts_module= read_sums sums_by_key"
+    ),
+    "fedhist.protocol.measurements.given": "Bound Column ItemBounds NOTHING SaltedBound",
+    "fedhist.protocol.measurements.item_tail": "ItemTailMeasurement",
+    "fedhist.protocol.measurements.kept_items": "KeptItems KeySums keyed_part",
+    "fedhist.protocol.measurements.key_totals": "KeyTotals",
+    "fedhist.protocol.measurements.limits": "at_most",
+    "fedhist.protocol.measurements.noisy_tail": (
+        "NoisyTail NoisyTailMeasurement running_sum_root toeplitz_sensitivity"
+    ),
+    "fedhist.protocol.measurements.norm_tails": "NormTailsMeasurement norm_pairs",
+    "fedhist.protocol.measurements.tail": "Tail TailMeasurement tail_above=above tail_vector",
+    "fedhist.protocol.plan.candidates": "geometric_candidates",
+    "fedhist.protocol.plan.checks": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
+    "fedhist.protocol.plan.device_noise": "growth_of_mean",
+    "fedhist.protocol.plan.discovery_terms": "Discovery MOST_KEYS",
+    "fedhist.protocol.plan.fields": "FIELDS Field PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST",
+    "fedhist.protocol.plan.masking_terms": "DROPOUT_SHARE MAX_SHARE MIN_PARTICIPANTS masking_graph",
+    "fedhist.protocol.plan.parts": "Closed Masks Open",
+    "fedhist.protocol.plan.round_costs": "choice_cost",
+    "fedhist.protocol.plan.settings": "PlanSettings",
+    "fedhist.protocol.plan.table_terms": (
+        "decoding_delta fit_delta fit_noise is_tested most_of_table table_notes table_room table_shape"
+    ),
+    "fedhist.protocol.plan.window": "Window window_in",
+    "fedhist.protocol.plugins.digests": "own_digest session_digest",
+    "fedhist.protocol.plugins.identity": "PluginKind=Kind",
+    "fedhist.protocol.plugins.loading": "blamed loading_module= parcels receive",
+    "fedhist.protocol.plugins.registry": "registered registry_module= restore_plugins=restore",
+    "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
+    "fedhist.protocol.privacy.calibration": (
+        "check_delta check_epsilon gaussian_delta gaussian_epsilon noise_multiplier"
+    ),
+    "fedhist.protocol.privacy.campaign_loss": "MAX_VISITS",
+    "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
+    "fedhist.protocol.privacy.composition": "basic_total delta_at epsilon_at loss_epsilon tight_total",
+    "fedhist.protocol.privacy.concentrated": (
+        "campaign_spending concentrated_module= epsilon_of gaussian_rho pure_rho rho_within spending_of"
+    ),
+    "fedhist.protocol.privacy.discovery": "epsilon_beside looks user_weights",
+    "fedhist.protocol.privacy.gaussian_bound": "bounded_range_as_gaussian pure_as_gaussian",
+    "fedhist.protocol.privacy.ledger": (
+        "Alternative AlternativesLoss ApproximateLoss BoundedRangeLoss GaussianLoss PrivacyLoss PureLoss "
+        "SampledGaussianLoss"
+    ),
+    "fedhist.protocol.privacy.mechanisms": "Noise gaussian_noise laplace_noise mechanisms_module=",
+    "fedhist.protocol.privacy.neighbours": (
+        "COUNTED Norm Sensitivity WEIGHT_BITS clipped_sum_l2 tail_count tail_weight"
+    ),
+    "fedhist.protocol.privacy.noise": (
+        "LARGEST_GAUSSIAN_VARIANCE LARGEST_LAPLACE_SCALE bernoulli_exp discrete_gaussian discrete_laplace "
+        "gaussian_variance laplace_scale noise_module= uniform_below uniform_from_one"
+    ),
+    "fedhist.protocol.privacy.randomness": "KeyedSource SECRET_BYTES Source new_secret",
+    "fedhist.protocol.privacy.shares": "Share gaussian_share laplace_share negative_binomial",
+    "fedhist.protocol.rounds": "Contribution Labels Request",
+    "fedhist.protocol.settled": "NOTHING_SETTLED Settled",
+    "fedhist.protocol.sketch.buckets": "bucket_numbers",
+    "fedhist.protocol.sketch.decoding_bound": "_block_logs _exact_term _partitions failure_bound",
+    "fedhist.protocol.sketch.iblt": (
+        "MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH TableNotDecoded TableShape decode_table "
+        "encode_table"
+    ),
+    "fedhist.protocol.sketch.table_hash": "HASHES",
+    "fedhist.protocol.sorting": "grouped_order order_by rising_order",
+    "fedhist.protocol.validation": "checked user_blocks",
+    "fedhist.protocol.wire.codec": "decode encode",
+    "fedhist.protocol.wire.envelope": (
+        "Envelope MASKED_STAGES MASKING RECORD Refusal Status items_digest new_run_name"
+    ),
+    "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
+    "fedhist.protocol.wire.sum_request": "SUM_RECORD SumRequest content_digest read_sum_request",
+    "fedhist.server.advice": "release_advice",
+    "fedhist.server.app": "run_campaign run_settings server_app=app server_app_module=",
+    "fedhist.server.campaign.budget": "even_split split_of_later",
+    "fedhist.server.campaign.calendar": "MAX_WINDOWS windows_in",
+    "fedhist.server.campaign.carried_over": "like_later",
+    "fedhist.server.campaign.definition": "Definition read_definition definition_module=",
+    "fedhist.server.campaign.for_grid": "AGAIN_KEY FOLDER_KEY",
+    "fedhist.server.campaign.lock": "only_operator",
+    "fedhist.server.campaign.running": "WindowRun new_campaign run_due",
+    "fedhist.server.campaign.state": "opened states_of",
+    "fedhist.server.collection": "Collector LabelTable RoundReport numbered",
+    "fedhist.server.coordinator": "Asking Begin Planned Released advance",
+    "fedhist.server.discovery": "_look discovery_charges found_items",
+    "fedhist.server.drop_outs": "Fault",
+    "fedhist.server.estimates.clipped_mass": "rescaling",
+    "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
+    "fedhist.server.estimates.limits": "above_bar limits_above=above",
+    "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",
+    "fedhist.server.flower_accounting": "LedgerAccountant accounted training_charge",
+    "fedhist.server.flower_events": "AccountantJournal composed_into",
+    "fedhist.server.grid_messages": "grid_messages_module=",
+    "fedhist.server.grid_settings": "FOR_NODES GridSettings read_settings",
+    "fedhist.server.grid_transport": "GridTransport",
+    "fedhist.server.ledger.budget_file": "OpenRun RunRecord budget_file_module=",
+    "fedhist.server.ledger.what_fits": "what_fits",
+    "fedhist.server.ledger.window_limit": "by_window window_of",
+    "fedhist.server.masked_round": "masked_sum",
+    "fedhist.server.observation": "observation_module=",
+    "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
+    "fedhist.server.releases": "RULES rule_for",
+    "fedhist.server.releases.central_noise": "CentralNoise release_noise",
+    "fedhist.server.releases.debiased_items": "item_bounds",
+    "fedhist.server.releases.keys_above_bar": "KeysAboveBar by_bytes",
+    "fedhist.server.report": "cohort_notes",
+    "fedhist.server.result_folder": (
+        "check_room default_folder new_folder result_folder_module= undisturbed write_results"
+    ),
+    "fedhist.server.selection": "SELECTORS fitting selector_for",
+    "fedhist.server.selection.contract": (
+        "ANY_NORM Reads ScoringSelector Selection Selector WeightedChoice best_candidate "
+        "exponential_charge nearness_scores reading_as"
+    ),
+    "fedhist.server.selection.exponential_sharp": "sharp_error sharp_range",
+    "fedhist.server.selection.exponential_v": "error_bound score_range",
+    "fedhist.server.selection.fixed": "Fixed",
+    "fedhist.server.selection.oracle": "expected_loss",
+    "fedhist.server.selection.output_perturbation": "minimiser minimiser_sensitivity",
+    "fedhist.server.selection.quantile": "target_rank",
+    "fedhist.server.selection.weighted_norms": "WeightedNorms score_sensitivity",
+    "fedhist.server.selection.weighted_quantile": "WeightedQuantile",
+    "fedhist.server.shared_total": "charges_of_all plans_for_total",
+    "fedhist.server.steps": (
+        "check_runnable measurements_of planned_charges read_statistic release_request select_request "
+        "steps_of"
+    ),
+    "fedhist.server.totals": "default_choice planned total_words",
+    "fedhist.server.trace_file": "MESSAGES_KEPT Recorder TRACE_FILE Trace read_trace trace_in write_trace",
+    "fedhist.server.withholding": "length_tells",
+    "fedhist.server.words": "charged_ahead round_words",
+    "fedhist.simulations.audit.bounds": "bounds_module=",
+    "fedhist.simulations.audit.campaigns": "adaptive_campaign",
+    "fedhist.simulations.audit.findings": "Effort Finding Setting findings_module=",
+    "fedhist.simulations.audit.masked_layer": "masked_layer_module=",
+    "fedhist.simulations.audit.plugin_worlds": "checks_of",
+    "fedhist.simulations.audit.registry": "LEVEL all_checks run_audit",
+    "fedhist.simulations.audit.worlds": "Replay crafted release_of",
+    "fedhist.simulations.datasets": "SIZED",
+    "fedhist.simulations.datasets.description": "describe",
+    "fedhist.simulations.datasets.guessed": "GuessedPopulation",
+    "fedhist.simulations.datasets.loading": "Wanted load",
+    "fedhist.simulations.datasets.mapped_files": "write_mapped",
+    "fedhist.simulations.datasets.paper_sets": (
+        "NumberedLabels PaperPopulation RatesPopulation ZipfPopulation"
+    ),
+    "fedhist.simulations.datasets.registry": "DATASETS make_population",
+    "fedhist.simulations.datasets.synthetic": "item_probabilities materialise synthetic_module=",
+    "fedhist.simulations.deployment.certificates": "make_certificates make_node_key",
+    "fedhist.simulations.deployment.demo": "Demo ITEMS demo_run_settings=run_settings write_data",
+    "fedhist.simulations.deployment.federation": "Federation open_federation write_app",
+    "fedhist.simulations.deployment.processes": "Programs deferred_interrupts descendants free_ports",
+    "fedhist.simulations.engines.agreed_once": "AgreedOnce",
+    "fedhist.simulations.engines.contract": "ENGINES engine_named",
+    "fedhist.simulations.engines.cores": "cores_module=",
+    "fedhist.simulations.engines.fault_cast": "Cast dropouts others",
+    "fedhist.simulations.engines.flower_simulation": "FlowerSimulation node_app",
+    "fedhist.simulations.engines.forked_crew": "ForkedCrew",
+    "fedhist.simulations.engines.held_signals": "ctrl_c_held_back",
+    "fedhist.simulations.engines.in_process": (
+        "InProcess exact_total in_process_module= message_bytes open_in_process"
+    ),
+    "fedhist.simulations.engines.masked_cohort": "LocalDevices masked_cohort_module= run_cohort",
+    "fedhist.simulations.engines.masked_in_process": (
+        "MaskedQuestion identities masked_in_process_module= masked_round masked_together "
+        "numbered_identities parts_of unmasked_total"
+    ),
+    "fedhist.simulations.engines.node_files": "_mapped read_identities read_part write_secrets",
+    "fedhist.simulations.engines.passes": "ItemTotals split_passes=split",
+    "fedhist.simulations.engines.quiet": "ENVIRONMENT LOOPBACK quieten",
+    "fedhist.simulations.engines.ray_engine": "RayTransport _Sums _Work add_sums ray_engine_module= sum_part",
+    "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
+    "fedhist.simulations.engines.synthetic_nodes": "users_of",
+    "fedhist.simulations.experiments": "Counting",
+    "fedhist.simulations.experiments.beyond": "beyond_module= result_of",
+    "fedhist.simulations.experiments.comparison": "rows_of",
+    "fedhist.simulations.experiments.figure_bounded": "figure_bounded_module=",
+    "fedhist.simulations.experiments.figure_debias": "figure_debias_module=",
+    "fedhist.simulations.experiments.figure_open": "figure_open_module=",
+    "fedhist.simulations.experiments.grid": "Combinations Grid combinations",
+    "fedhist.simulations.experiments.journal": "open_journal",
+    "fedhist.simulations.experiments.paper_setup": "Setup read_file",
+    "fedhist.simulations.experiments.running": (
+        "Experiment Results TrialGroup=Group run_experiment running_module="
+    ),
+    "fedhist.simulations.experiments.sources": "drawn_once names_of",
+    "fedhist.simulations.experiments.summaries": "Summary summarise",
+    "fedhist.simulations.experiments.table_open": "table_open_module=",
+    "fedhist.simulations.experiments.tables": "Row write_csv",
+    "fedhist.simulations.experiments.trials": "Cell CellTrials Measured PaperPlan exact_threshold run_cells",
+    "fedhist.simulations.experiments.user_sets": "FILE SYNTHETIC Store UserSet draw_users trial_seed",
+    "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
+    "fedhist.simulations.experiments.workers": "run_tasks",
+    "fedhist.simulations.faults": "FAULTY FaultKind faults_of read_faulty",
+    "fedhist.simulations.figures.painting": "draw_comparison painting_module= write_figure",
+    "fedhist.simulations.figures.paper": (
+        "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
+    ),
+    "fedhist.simulations.given_users": "GivenUsers",
+    "fedhist.simulations.importing": "FORMAT_NAMES",
+    "fedhist.simulations.importing.reading": "FORMATS import_population",
+    "fedhist.simulations.population_checks": "check_not_empty",
+    "fedhist.simulations.prediction.ahead": "Outlook curve",
+    "fedhist.simulations.prediction.clipped_sums": "clipped_sums",
+    "fedhist.simulations.prediction.noise_expectations": (
+        "LaplaceTails barred_loss folded_normal shown_chance"
+    ),
+    "fedhist.simulations.prediction.prediction": "Prediction Predictor",
+    "fedhist.simulations.prediction.threshold_curve": "MAX_POINTS measure",
+    "fedhist.simulations.report.axes": "Axis linear logarithmic tick_text",
+    "fedhist.simulations.report.chart_file": "read_charts write_charts",
+    "fedhist.simulations.report.charts": (
+        "AnyChart Bar BarChart BinChart Line LineChart Rule StackChart number run_charts"
+    ),
+    "fedhist.simulations.report.comparison_charts": "comparison_charts",
+    "fedhist.simulations.report.diagram": "SERVER Step run_steps",
+    "fedhist.simulations.report.drawing": "draw_chart=draw",
+    "fedhist.simulations.report.escaping": "script_json text",
+    "fedhist.simulations.report.exchanges": "Exchange TraceLine exchanges",
+    "fedhist.simulations.report.first_screen": "headline",
+    "fedhist.simulations.report.marks": "Box Dot LOOKS SERIES Stroke",
+    "fedhist.simulations.report.methods": "answers_of cost_words",
+    "fedhist.simulations.report.motion_steps": "MOST_DOTS MotionStep motion_steps",
+    "fedhist.simulations.report.narration": "in_words",
+    "fedhist.simulations.report.over_time": "campaign_page over_windows released_rows short_names",
+    "fedhist.simulations.report.run_data": "RunData read_run run_of",
+    "fedhist.simulations.report.run_page": "run_page",
+    "fedhist.simulations.report.svg": "chart_svg",
+    "fedhist.simulations.simulation": "mean_over_trials",
+    "fedhist.simulations.simulation_file": "simulation_document write_simulation",
+    "fedhist.simulations.workbench.arguments": "Question RunSettings",
+    "fedhist.simulations.workbench.campaign_runs": "HowToRun LocalRunner",
+    "fedhist.simulations.workbench.carrying_out": "Asked carry_out carrying_out_module=",
+    "fedhist.simulations.workbench.compare": "grid_of",
+    "fedhist.simulations.workbench.drawing_figures": "draw_figure=draw",
+    "fedhist.simulations.workbench.questions": "questions_module= seed_of_question",
+    "fedhist.simulations.workbench.reporting": "write_page",
+    "fedhist.simulations.workbench.spelling": "in_python",
+    "fedhist.simulations.workbench.watching": "Watcher",
+    "fedhist.testing.cases": "histograms_of labels_for some_rows total_of variant",
+    "fedhist.testing.contract": "require",
+    "fedhist.testing.engines": "ENGINE_PLANS USERS compared plans_for",
+    "fedhist.testing.measurements": "AskedMeasurement=Asked usual_givens",
+    "fedhist.testing.releases": "Ruled",
+    "fedhist.testing.selectors": "Chooser choose",
+}
+_HOME_OF = {
+    name.partition("=")[0]: (home, name.partition("=")[2] or ("" if name.endswith("=") else name))
+    for home, names in PLACES.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"tests.support.api has no {name!r}: add it to the table")
+    home, original = _HOME_OF[name]
+    module = import_module(home)
+    return getattr(module, original) if original else module
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME_OF)
