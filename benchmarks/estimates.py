@@ -70,8 +70,8 @@ MADE_ABOVE_BAR = {
     **{f"1,000 equal, {size:g} bars": np.full(1_000, size) for size in (0.8, 1, 1.2, 1.5)},
     "5,000 Zipf, 1st 200 bars": 200 / np.arange(1, 5_001),
 }
-MADE_TRIALS = 10
-"""For each trial of a whole run: those of made-up counts take no time."""
+MADE_TRIALS, LEAST_MADE = 10, 200
+"""For each trial of a whole run, and in all: those of made-up counts take no time."""
 
 
 def populations(folder: Path) -> Iterator[tuple[str, Population]]:
@@ -103,8 +103,8 @@ def losses(folder: Path, seeds: range) -> None:
             for selector in ("oracle", "weighted-quantile"):
                 plain = plan_for(population, mechanism, selector=selector)
                 scaled = plan_for(population, mechanism, selector=selector, rescale="proportional")
-                known = [simulate(population, plain, seed=seed).diagnostics for seed in seeds]
-                found = [simulate(population, scaled, seed=seed).diagnostics for seed in seeds]
+                known = [simulate(population, plain, seed=seed, evaluate=True).diagnostics for seed in seeds]
+                found = [simulate(population, scaled, seed=seed, evaluate=True).diagnostics for seed in seeds]
                 raw, estimated, noise = (
                     math.fsum(getattr(one, field) for one in known if one) / len(seeds)
                     for field in ("relative_loss", "estimate_loss", "noise_error")
@@ -166,7 +166,7 @@ def released(mechanism: str, population: Population) -> Draw:
     q = 1.6449 if mechanism == "gaussian" else math.log(10) / 2**0.5
 
     def draw(seed: int) -> tuple[Integers, Floats, Floats, Floats]:
-        release = simulate(population, plan, seed=seed).release
+        release = simulate(population, plan, seed=seed, evaluate=True).release
         return true, release.histogram, release.at_least, release.histogram - q * release.standard_error
 
     return draw
@@ -192,14 +192,14 @@ def shares_held(draw: Draw, seeds: range) -> Iterator[tuple[list[float], float]]
 
 
 def lower_limits(folder: Path, seeds: range) -> None:
+    many = range(seeds.start, seeds.start + max(MADE_TRIALS * len(seeds), LEAST_MADE))
     about = (
         f"\ntrue counts that are at least their lower limit, in percent, {len(seeds)} trials from seed {seeds[0]},",
-        f"{MADE_TRIALS} times as many of made-up counts: of all rows, the {LARGEST} with the largest values, those of",
+        f"{len(many)} of made-up counts: of all rows, the {LARGEST} with the largest values, those of",
         "values above 0, and of limits above 0, and how many these are; then the same of value - q alone",
     )
     print("\n".join(about))
     print("  !  one of the first three is below 93")
-    many = range(seeds.start, seeds.start + MADE_TRIALS * len(seeds))
     below = 0
 
     def row(name: str, mechanism: str, draw: Draw, trials: range) -> bool:
@@ -257,7 +257,7 @@ def coverage(folder: Path, seeds: range) -> None:
             plan = plan_for(population, mechanism, upper_limits=reach)
             plain, covered, wide, over, taken, ratios = [], [], [], [], [], []
             for seed in seeds:
-                result = simulate(population, plan, seed=seed)
+                result = simulate(population, plan, seed=seed, evaluate=True)
                 release, noise = result.release, result.release.standard_error
                 limit: Floats = np.asarray(release.upper_limit)
                 plain.append(np.abs(release.histogram - true) <= 1.96 * noise)

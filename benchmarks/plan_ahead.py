@@ -93,7 +93,7 @@ def compare_errors(population: SparsePopulation, kinds: dict[str, dict[str, Any]
         for epsilon in EPSILONS:
             plan = Plan(**fields_of(population, settings), epsilon=epsilon)
             predicted = predictor.relative_loss(plan)
-            results = (simulate(population, plan, seed=seed, engine=unweighed) for seed in range(trials))
+            results = (simulate(population, plan, seed=seed, evaluate=True, engine=unweighed) for seed in range(trials))
             runs = [result.relative_loss or 0.0 for result in results]
             mean, error = statistics.mean(runs), statistics.stdev(runs) / len(runs) ** 0.5
             worst = max(worst, predicted / mean, key=lambda ratio: abs(np.log(ratio)))
@@ -111,9 +111,9 @@ def compare_seconds(population: SparsePopulation, kinds: dict[str, dict[str, Any
         fields = fields_of(population, settings)
         plan, other = Plan(**fields), Plan(**fields, epsilon=1.1)
         # The first use loads libraries, which is not measured.
-        simulate(population, plan, seed=0)
+        simulate(population, plan, seed=0, evaluate=True)
         predictor, outlook = Predictor(population), Outlook(Predictor(population), fields)
-        run = seconds(partial(simulate, population, plan, seed=1))
+        run = seconds(partial(simulate, population, plan, seed=1, evaluate=True))
         first = seconds(partial(predictor.predict, plan))
         following = seconds(partial(predictor.predict, other))
         whole = seconds(partial(curve, outlook, np.geomspace(0.1, 10, 20).tolist(), totals=True))

@@ -89,7 +89,7 @@ def measure(mechanism: str, users: int, items: int, repeats: int) -> dict[str, f
     histograms = population.histograms
     data = float(histograms.offsets.nbytes + histograms.items.nbytes + histograms.counts.nbytes)
     plan = Plan(users=users, items=items, mechanism=mechanism)
-    result = simulate(population, plan, seed=SEED)  # first use, which also loads libraries
+    result = simulate(population, plan, seed=SEED, evaluate=True)  # first use, which also loads libraries
     assert result.diagnostics is not None  # noqa: S101 - the truth was asked for
     reset_peak()
     rounds, phases = float("inf"), {}

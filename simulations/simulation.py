@@ -107,9 +107,9 @@ class Result:
 
     @property
     def first_lines(self) -> list[str]:
-        """What to know before all else: hardly anything was found, or the users are people and it is not private."""
+        """What to know before all else: the users are people and it is not private, or hardly anything was found."""
         synthetic = self.release.item_origin is ItemOrigin.SYNTHETIC
-        return [*little_released(self.release), *([] if synthetic else why_not_private(self.release))]
+        return [*([] if synthetic else why_not_private(self.release)), *little_released(self.release)]
 
     def __repr__(self) -> str:
         """The first lines, and what was released."""
