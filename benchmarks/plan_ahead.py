@@ -93,7 +93,10 @@ def compare_errors(population: SparsePopulation, kinds: dict[str, dict[str, Any]
         for epsilon in EPSILONS:
             plan = Plan(**fields_of(population, settings), epsilon=epsilon)
             predicted = predictor.relative_loss(plan)
-            results = (simulate(population, plan, seed=seed, evaluate=True, engine=unweighed) for seed in range(trials))
+            results = (
+                simulate(population, plan, seed=seed, evaluate=True, engine=unweighed)
+                for seed in range(trials)
+            )
             runs = [result.relative_loss or 0.0 for result in results]
             mean, error = statistics.mean(runs), statistics.stdev(runs) / len(runs) ** 0.5
             worst = max(worst, predicted / mean, key=lambda ratio: abs(np.log(ratio)))

@@ -18,6 +18,7 @@ from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.campaign.calendar import windows_in
 from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.running import WindowRun, new_campaign, run_due
@@ -25,6 +26,7 @@ from fedhist.server.campaign.state import WindowState, ledger_of, opened, states
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.report.over_time import campaign_page
 from fedhist.simulations.workbench.carrying_out import Asked, carry_out
+from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.watching import Watcher
 
 if TYPE_CHECKING:
@@ -87,11 +89,18 @@ def define(
             allowed="--items-file or --bins with a closed domain, and neither with an open one",
             advice="items that are inferred from the data are not private",
         )
+    if hides_users(fields):
+        check_population(Wanted(users=fields.get("users"), data=folder), hidden=True)
     if "bins" in how:
         fields["items"] = len(edges_of(how["bins"])) - 1
     return new_campaign(
         folder, windows=calendar, ledger=ledger, total=total, reading=how, plan=fields, **rules
     )
+
+
+def hides_users(fields: Mapping[str, Any]) -> bool:
+    """Whether plans of these fields hide how many users there are, so that the campaign has to give a number."""
+    return fields.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE
 
 
 def columns_in(reading: Mapping[str, Any], window: Window | None) -> Columns:
@@ -132,6 +141,7 @@ class LocalRunner:
             )
         asked = Asked(
             data=self.data,
+            users=self.definition.plan.get("users") if hides_users(window.fields) else None,
             columns=columns_in(reading, window.window),
             item_names=None if window.items is None else list(window.items),
             open_domain=window.fields["domain"] == "open",
@@ -141,7 +151,7 @@ class LocalRunner:
             campaign_memory=self.definition.memory,
             **vars(self.how),
         )
-        # The data says how many users there are, and the list or the bins how many items.
+        # The data says how many users there are, unless their number is hidden, and the list or the bins how many items.
         fields = {name: value for name, value in window.fields.items() if name not in ("users", "items")}
 
         def on_plan(plan: Any) -> Any:
