@@ -117,7 +117,8 @@ def campaign() -> None:
     "--users",
     type=int,
     metavar="N",
-    help="The number of users, if it is known: for warnings, and for nodes of Flower, which need it.",
+    help="The number of users, if it is known: for warnings, and for nodes of Flower, which need it. With "
+    "--neighbours add-or-remove-one, the number that stands for that of the users, which is hidden then.",
 )
 @click.option("--nodes", type=int, metavar="N", help="With --masking: the number of participants.")
 @plan_options(

@@ -92,7 +92,8 @@ class Campaign:
             bins: rising edges for the numbers in the item column.
             separator: of text files.
             normalise: "nfc" or "casefold", to write names alike.
-            users: the number of users, if it is known; nodes of Flower need it.
+            users: the number of users, if it is known; nodes of Flower need it. With `neighbours="add-or-remove-one"`
+                the number that stands for that of the users, which is hidden then.
             thresholds: "choose" one in every window; "narrow", choose near the last one; or "first", choose one in
                 the first window and keep it. None is "first" with `visits`, if the plan chooses any, else "choose".
             discover: find items in "each" window, beside those that are known from earlier ones, or in the "first".

@@ -151,7 +151,7 @@ class LocalRunner:
             campaign_memory=self.definition.memory,
             **vars(self.how),
         )
-        # The data says how many users there are, unless their number is hidden, and the list or the bins how many items.
+        # The data says how many users there are, unless that is hidden, and the list or the bins how many items.
         fields = {name: value for name, value in window.fields.items() if name not in ("users", "items")}
 
         def on_plan(plan: Any) -> Any:

@@ -236,3 +236,19 @@ def test_a_ledger_says_that_a_campaign_is_defined_and_not_released(fedhist: Fedh
     assert fedhist(*NEW).code == 0
     shown = fedhist("ledger", "show", "people.ledger").out
     assert "defined" in shown and "released" not in shown
+
+
+def test_a_hidden_number_of_users_is_given_with_the_campaign(fedhist: Fedhist, here: Path) -> None:
+    hidden = (*NEW, "--items-file", "shops.txt", "--neighbours", "add-or-remove-one")
+    refused = fedhist(*hidden)
+    assert refused.code == 2 and "without a number of users" in refused.err
+    assert not Path("autumn").exists() and not Path("people.ledger").exists()
+    assert fedhist(*hidden, "--users", 77).code == 0
+    done = fedhist(*RUN, "--until", "2020-10-12")
+    assert done.code == 0, done.err
+    for window in WEEKS[:2]:
+        document = json.loads(Path("autumn", window, "result.json").read_text())
+        assert (document["users_answered"], document["users_public"]) == (
+            {"select": 77, "release": 77},
+            False,
+        )
