@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from flwr.app import ConfigRecord, Context
 
-from fedhist.client.memory_file import MAX_ANSWERS, Session, check_sum
+from fedhist.client.memory_file import MAX_ANSWERS, Session
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import ANSWER, MASKING, RECORD, Envelope, Refusal
-
-_SUMS = "fedhist-sums"
-"""The record of the masked sums that were begun."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,6 @@ class ContextMemory:
     def charge(self, policy: Policy, envelope: Envelope) -> None:
         """Charge a masked round."""
         self._remember(charge(policy, recall(self.context), envelope))
-
-    def begin_sum(self, name: str, *, most: int | None) -> None:
-        """Note a masked sum of an app's messages."""
-        asked = cast(list[str], self._record(_SUMS).get("asked", []))
-        check_sum(known=name in asked, count=len(asked), most=most)
-        self.context.state.config_records[_SUMS] = ConfigRecord({"asked": [*asked, name]})
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other: there is one at a time."""

@@ -37,7 +37,6 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
-    "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
     "campaign": TABLE,
     "campaign_releases": RELEASES,
 }
@@ -104,14 +103,6 @@ class MemoryFile:
         with _transaction(self.path) as database:
             _write(database, charge(policy, _read(database, self.path), envelope))
 
-    def begin_sum(self, name: str, *, most: int | None) -> None:
-        """Note a masked sum of an app's messages; Refused if it was noted before, or if `most` sums were already."""
-        with _transaction(self.path) as database:
-            known = database.execute("SELECT 1 FROM sums WHERE name = ?", (name,)).fetchone()
-            (count,) = database.execute("SELECT count(*) FROM sums").fetchone()
-            check_sum(known=known is not None, count=count, most=most)
-            database.execute("INSERT INTO sums (name) VALUES (?)", (name,))
-
     def user_key(self) -> bytes:
         """The secret of the keys under which the file remembers users, see `files/user_keys`."""
         with _transaction(self.path) as database:
@@ -167,14 +158,6 @@ class MemoryFile:
                 f"the device's memory {self.path} can't be read: {problem}",
                 allowed="a memory that fedhist wrote",
             ) from problem
-
-
-def check_sum(*, known: bool, count: int, most: int | None) -> None:
-    """Refused if this masked sum was noted before, or if `most` sums were already."""
-    if known:
-        raise Refused(Refusal.SECOND_REQUEST)
-    if most is not None and count >= most:
-        raise Refused(Refusal.OVER_BUDGET, local=f"it takes part in {most} masked sums at the most")
 
 
 @contextmanager

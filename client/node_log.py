@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from fedhist.display.visible_text import block, line, visible
 from fedhist.protocol.errors import (
-    HandlerFailed,
     InvalidFile,
     InvalidInput,
     InvalidPopulation,
@@ -27,7 +26,6 @@ _REASONS: tuple[tuple[type[Exception], Refusal], ...] = (
     (InvalidFile, Refusal.BAD_FILE),
     (InvalidPopulation, Refusal.BAD_FILE),
     (InvalidInput, Refusal.BAD_CONFIGURATION),
-    (HandlerFailed, Refusal.HANDLER),
 )
 # The key of the node's configuration that names the file which decided.
 _DECIDING_FILES = {
@@ -66,9 +64,7 @@ def line_of(error: Exception, *, about: Sequence[str], config: Mapping[str, obje
         words += [line(error.__cause__)] if isinstance(error.__cause__, InvalidInput) else []
     else:
         words.append(
-            block(str(error))
-            if isinstance(error, InvalidInput | HandlerFailed)
-            else f"the error is {type(error).__name__}"
+            block(str(error)) if isinstance(error, InvalidInput) else f"the error is {type(error).__name__}"
         )
     file = config.get(_DECIDING_FILES.get(reason, ""))
     if file is not None:

@@ -28,7 +28,6 @@ from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import (
-    ENVELOPE_VERSION,
     MASKED_STAGES,
     MASKING,
     RECORD,
@@ -184,7 +183,7 @@ class _Answering(ABC):
                 about = _in_words(envelope, asked=about[0])
                 data = self.answer(envelope, message, context)
             except Exception as error:
-                return not_answered(error, message, context, envelope, about=about, version=ENVELOPE_VERSION)
+                return not_answered(error, message, context, envelope, about=about)
         return answered(message, envelope, data)
 
     @abstractmethod

@@ -31,7 +31,7 @@ NAVIGATION = {
         "scaling",
         "notation",
     ],
-    "On Flower": ["on-flower", "plug-into-flower", "masking-your-messages"],
+    "On Flower": ["on-flower", "plug-into-flower"],
     "In deployment": ["deployment", "campaigns", "node-settings", "deployment-failures", "masking"],
     "Extending": ["extending", "architecture", "adding-parts"],
     "Privacy": ["privacy"],

@@ -9,7 +9,6 @@
     │       ├── MissingFile     there is no such file
     │       └── UnusableMemory  a device's memory that can't be read or written
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
-    ├── HandlerFailed           an app's own handler gave nothing that can be masked
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── HeldByAnother           another process is at work on the same thing; nothing was done
     ├── RoundFailed             a round ended without a result; nothing was released
@@ -83,10 +82,6 @@ class UnusableMemory(InvalidFile):
 
 class NotWritten(FedhistError):
     """A result that was computed and could not be written. Nothing of it was released; its charges stay."""
-
-
-class HandlerFailed(FedhistError):
-    """An app's own handler failed, or gave nothing that can be masked. For the node's own log."""
 
 
 class BudgetExceeded(FedhistError):

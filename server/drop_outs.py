@@ -98,15 +98,10 @@ def dropped_words(dropped: Dropped) -> list[str]:
     ]
 
 
-def by_reason(dropped: Dropped) -> dict[str, list[int]]:
-    """Which nodes add nothing, by the reason that they gave or else by the fault."""
+def dropped_document(dropped: Dropped) -> dict[str, object]:
+    """Which nodes add nothing, by the reason that they gave or else by the fault: a part of a document, or nothing."""
     found: dict[str, list[int]] = {}
     for fault, given in sorted(dropped.items()):
         for reason, nodes in sorted(given.items()):
             found.setdefault(reason or fault.value, []).extend(nodes)
-    return found
-
-
-def dropped_document(dropped: Dropped) -> dict[str, object]:
-    """The same as a part of a document; nothing if all nodes add something."""
-    return {"dropped": found} if (found := by_reason(dropped)) else {}
+    return {"dropped": found} if found else {}

@@ -23,7 +23,7 @@ _AT_ONCE = 64
 
 
 def enough_nodes(
-    grid: Grid, due: int, *, timeout: float, declined: Declined, otherwise: str
+    grid: Grid, due: int, *, timeout: float, declined: Declined
 ) -> tuple[list[int], dict[str, tuple[int, ...]]]:
     """The nodes that are connected and have not declined, once they are enough, and those that have, by reason.
 
@@ -32,7 +32,6 @@ def enough_nodes(
         due: the number of nodes that are enough.
         timeout: seconds to wait for them. RoundFailed after that.
         declined: the nodes that are not to be asked.
-        otherwise: the end of that error's sentence.
     """
     until = monotonic() + timeout
     while True:
@@ -43,7 +42,9 @@ def enough_nodes(
             return nodes, not_asked
         if monotonic() >= until:
             earlier = f" (not asked again: {names_by_reason(not_asked)})" if not_asked else ""
-            raise RoundFailed(f"{len(nodes)} nodes are connected and {due} are needed{earlier}; {otherwise}")
+            raise RoundFailed(
+                f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
+            )
         sleep(_POLL_SECONDS)
 
 

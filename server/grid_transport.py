@@ -180,7 +180,6 @@ class GridTransport:
             due,
             timeout=self.node_timeout,
             declined=self.declined,
-            otherwise="nothing was released",
         )
         if plan.participants is None or len(nodes) <= plan.participants:
             return nodes

@@ -11,7 +11,7 @@ from fedhist.protocol.masking.wire import split_answer
 from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES
 from fedhist.server.collection import Reply, StageReport, header_fault, matched, refusal_in
 from fedhist.server.drop_outs import Declined, Fault, Tally
-from fedhist.server.round_watch import StageCount
+from fedhist.server.round_watch import RoundWatch
 
 Advertisements = dict[int, tuple[int, bytes]]
 """By node, its number as a participant and the message that advertises its keys."""
@@ -45,10 +45,10 @@ class NodeExchange:
     terms: MaskingTerms
     header: Mapping[str, object]
     nodes: Sequence[int]
-    declined: Declined = field(default_factory=Declined)
+    declined: Declined
+    watch: Callable[[str, Tally], RoundWatch]
     ahead: Advertisements = field(default_factory=dict, repr=False)
     keys_follow: bool = False
-    watch: Callable[[str, Tally], StageCount] = lambda stage, tally: StageCount(tally)
     coming: Advertisements = field(default_factory=dict, repr=False)
     first: bool = True
     tally: Tally = field(default_factory=Tally)

@@ -25,46 +25,8 @@ DIGEST_SHOWN = 16
 """The hexadecimal digits of a plan's hash in an event; the top of a trace has all of them."""
 
 
-class StageCount:
-    """Counts one round, or one stage of a masked one, over nodes; `tally` counts what adds nothing to the sum."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally, self._here = tally, Tally()
-        self._began = monotonic()
-        self._asked = self._size = 0
-        self._heard: list[int] = []
-
-    def asked(self, payloads: Mapping[int, int]) -> None:
-        """Note a request to these nodes, with the bytes that each gets besides the request itself."""
-        self._asked = len(payloads)
-
-    def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: Refusal | None) -> None:
-        """Note a node's reply; `fault` says why it is not in the sum."""
-        if fault is not None:
-            self.dropped(fault, node, refusal)
-        else:
-            self._heard.append(node)
-            self._size += len(data or b"")
-
-    def dropped(self, fault: Fault, node: int | None, refusal: Refusal | None = None) -> None:
-        """Count a node that adds nothing to the sum; None for a message of no node that was asked."""
-        self._tally.drop(fault, node, refusal)
-        self._here.drop(fault, node, refusal)
-
-    def end(self) -> StageReport:
-        """What was counted."""
-        return StageReport(
-            asked=self._asked,
-            answered=len(self._heard),
-            size=self._size,
-            seconds=monotonic() - self._began,
-            heard=tuple(sorted(self._heard)),
-            dropped=self._here.dropped,
-        )
-
-
-class RoundWatch(StageCount):
-    """Tells an observer as well.
+class RoundWatch:
+    """Counts one round, or one stage of a masked one, over nodes, and tells an observer.
 
     Args:
         observe: called with each event.
@@ -83,14 +45,17 @@ class RoundWatch(StageCount):
         *,
         stage: str = WHOLE_ROUND,
     ) -> None:
-        super().__init__(tally)
         self._observe, self._envelope, self._names, self._stage = observe, envelope, names, stage
         self._round = envelope.request.round.value
         self._plan = plan_name(envelope.request.plan)
+        self._tally, self._here = tally, Tally()
+        self._began = monotonic()
+        self._asked = self._size = 0
+        self._heard: list[int] = []
 
     def asked(self, payloads: Mapping[int, int]) -> None:
-        """Report a request as well, and what each node gets."""
-        super().asked(payloads)
+        """Note a request to these nodes, with the bytes that each gets besides the request itself."""
+        self._asked = len(payloads)
         if self._observe is ignore:
             return
         self._observe(RoundAsked(self._round, self._stage, len(payloads), self._plan))
@@ -99,21 +64,33 @@ class RoundWatch(StageCount):
             self._sent(TO_DEVICE, node, size + more)
 
     def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: Refusal | None) -> None:
-        """Report a reply as well."""
+        """Note a node's reply; `fault` says why it is not in the sum."""
         if data is not None:
             self._sent(TO_SERVER, node, len(data))
-        super().answered(node, data, fault, refusal)
+        if fault is not None:
+            self.dropped(fault, node, refusal)
+        else:
+            self._heard.append(node)
+            self._size += len(data or b"")
 
     def dropped(self, fault: Fault, node: int | None, refusal: Refusal | None = None) -> None:
-        """Report a node that drops out as well."""
-        super().dropped(fault, node, refusal)
+        """Count a node that adds nothing to the sum; None for a message of no node that was asked."""
+        self._tally.drop(fault, node, refusal)
+        self._here.drop(fault, node, refusal)
         if node is not None:
             reason = None if refusal is None else refusal.value
             self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, reason))
 
     def end(self) -> StageReport:
-        """Report the end of the stage as well."""
-        report = super().end()
+        """What was counted."""
+        report = StageReport(
+            asked=self._asked,
+            answered=len(self._heard),
+            size=self._size,
+            seconds=monotonic() - self._began,
+            heard=tuple(sorted(self._heard)),
+            dropped=self._here.dropped,
+        )
         tell_stage(self._observe, self._round, self._stage, report)
         return report
 

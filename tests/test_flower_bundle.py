@@ -34,8 +34,6 @@ MAY_IMPORT_FLOWER = {
     "server/flower_events.py",
     "fedhist/template/histogram_app/client_app.py",
     "fedhist/template/histogram_app/server_app.py",
-    "client/masked_messages.py",
-    "server/masked_messages.py",
     "simulations/engines/flower_simulation.py",
     "simulations/engines/misbehaving_nodes.py",
 }
@@ -94,7 +92,7 @@ def test_the_app_is_of_the_format_of_flower_s_hub() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import fedhist.client, fedhist.server, fedhist.commands.run, fedhist.masking",
+        "import fedhist.client, fedhist.server, fedhist.commands.run",
         "from fedhist.simulations.engines import contract, in_process, node_files, quiet, flower_simulation",
     ],
 )

@@ -88,7 +88,6 @@ class Refusal(StrEnum):
         "the node wants the plan to expect more corrupt participants: 5 % of its directory, or what it was set to",
     )
     SERVER_NOISE = "server-noise", "the node demands noise from devices"
-    OTHER_CONTENT = "other-content", "the node got something else to work on than what the sum was begun with"
     NO_IDENTITY = "no-identity", "the node has no key for signed masks"
     NO_MEMORY = "no-memory", "the node has no memory-path, which masked rounds and windows need"
     NO_SESSION = "no-session", "the node does not remember the beginning of this masking session"
@@ -100,7 +99,6 @@ class Refusal(StrEnum):
     )
     BAD_MEMORY = "bad-memory", "the node's memory file can't be read or written"
     BAD_CONFIGURATION = "bad-configuration", "the node's configuration is incomplete or wrong"
-    HANDLER = "handler", "the app's own handler failed, or its answer was not what the sum asks for"
     FAILED = "failed", "something else went wrong on the node; its log has more"
 
     @property

@@ -215,26 +215,3 @@ class TestSessions:
         memory.keep("one", b"newer secrets")
         assert memory.path.stat().st_mode & 0o777 == 0o600
         assert not (memory.path.with_name("m.db-wal")).exists()
-
-
-class TestSumsOfMessages:
-    def test_each_begins_once_and_no_more_than_are_allowed(self, tmp_path: Path) -> None:
-        for most, name, reason in [
-            (2, "one", ""),
-            (2, "one", "second-request"),
-            (2, "two", ""),
-            (2, "three", "over-budget"),
-        ]:
-            if reason:
-                with pytest.raises(Refused, match=reason):
-                    MemoryFile(tmp_path / "m.db").begin_sum(name, most=most)
-            else:
-                MemoryFile(tmp_path / "m.db").begin_sum(name, most=most)
-        MemoryFile(tmp_path / "m.db").begin_sum("three", most=None)
-
-    def test_a_memory_from_before_there_were_any_learns_of_them(self, tmp_path: Path) -> None:
-        ask(tmp_path / "m.db", "one")
-        altered(tmp_path / "m.db", "DROP TABLE sums")
-        MemoryFile(tmp_path / "m.db").begin_sum("one", most=1)
-        with pytest.raises(Refused, match="second-request"):
-            MemoryFile(tmp_path / "m.db").begin_sum("one", most=1)

@@ -37,13 +37,9 @@ from tests.support.api import (
     DecodeError,
     Envelope,
     Identity,
-    Layout,
-    MaskingStage,
     MaskingTerms,
-    Part,
     Request,
     Settled,
-    SumRequest,
     TableShape,
     Threshold,
     Total,
@@ -56,7 +52,6 @@ from tests.support.api import (
     encode,
     encode_table,
     prepare,
-    read_sum_request,
     save,
     start,
     to_total,
@@ -276,35 +271,6 @@ def _masking_targets() -> Iterator[Target]:
     terms_bytes = [_masking_session(signed=False)[2].to_bytes()]
     assert len(terms_bytes[0]) == TERMS_BYTES
     yield Target("masking, terms", partial(mutated, terms_bytes), MaskingTerms.from_bytes, (DecodeError,))
-    yield Target(
-        "question of a masked sum", _question, lambda fields: read_sum_request(fields)[0], (DecodeError,)
-    )
-
-
-def _question(random: Random) -> dict[str, Any]:
-    """A damaged question, most often written as it should be."""
-    parts = (Part("model", "0", "float", (2, 3)), Part("model", "1", "int", ()))
-    weighted = random.random() < 0.5
-    request = SumRequest(
-        name="sum",
-        message_type="train",
-        content="00",
-        layout=Layout(parts, 8.0, 20, 1000 if weighted else None),
-        weighted_by="num-examples" if weighted else "",
-        participants=20,
-        corrupt_share=0.05,
-        dropout_share=0.2,
-        signed=False,
-    )
-    fields: dict[str, Any] = dict(request.to_fields(MaskingStage.MASKING, b"message"))
-    document = mutated_document(json.loads(request.to_text()), random)
-    fields["asks"] = document_text(document, random)
-    if random.random() < 0.8:
-        with suppress(ValueError, TypeError):  # what JSON can't hold, or not sort
-            fields["asks"] = json.dumps(document, sort_keys=True)
-    if random.random() < 0.2:
-        fields[random.choice([*fields])] = odd_value(random)
-    return fields
 
 
 def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:

@@ -18,7 +18,6 @@ from tests.builders import population_of
 from tests.support.api import (
     Envelope,
     GridTransport,
-    HandlerFailed,
     Identity,
     InvalidFile,
     InvalidPlan,
@@ -287,7 +286,6 @@ def test_the_name_of_a_run_is_printable(tmp_path: Path, caplog: pytest.LogCaptur
     [
         Refused("over-budget", local="a\nfedhist: all is well"),
         InvalidFile("\x1b[2J", allowed="one\x07"),
-        HandlerFailed("its answer can't be masked: \x1b[2J"),
     ],
 )
 def test_a_nodes_log_has_the_servers_words_in_one_line(error: Exception) -> None:

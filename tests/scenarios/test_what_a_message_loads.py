@@ -115,32 +115,3 @@ def test_only_the_stage_that_masks_a_nodes_data_reads_it(
     assert loaded.pop("masking") == {"polars", FILES, MASKS}
     assert {"advertising", "sharing", "checking", "unmasking"} == set(loaded)
     assert all(names == {MASKS} for names in loaded.values())
-
-
-# An app of others, whose messages are its own.
-OTHERS = """
-import sys
-from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-
-before = set(sys.modules)
-from fedhist import masking
-
-app = ClientApp()
-
-@app.train(mods=[masking.mod(require=False, simulated=masking.is_virtual)])
-def train(message, context):
-    return Message(RecordDict(), reply_to=message)
-
-assert app(Message(RecordDict(), 5, "train"), Context(1, 5, {}, RecordDict(), {})).has_content()
-print(*set(sys.modules) - before)
-"""
-
-
-def test_a_message_that_is_not_summed_under_masks_loads_none(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(
-        "from tests.scenarios.local_grid import be_a_server\nbe_a_server()\n" + OTHERS
-    )
-    loaded = set(python(str(tmp_path / "app.py"), cwd=ROOT, PYTHONPATH=str(ROOT)).split())
-    assert "fedhist.client.masked_messages" in loaded
-    assert not WATCHED & loaded

@@ -64,7 +64,7 @@ PLACES = {
     ),
     "fedhist.protocol.clips.random_clip": "random_clipped",
     "fedhist.protocol.errors": (
-        "BadKey CorruptShares DecodeError HandlerFailed HeldByAnother InvalidFile InvalidPlan "
+        "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan "
         "InvalidPopulation MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall "
         "TooFewSurvivors UnexpectedMessage"
     ),
@@ -114,7 +114,6 @@ PLACES = {
     ),
     "fedhist.protocol.masking.stages": "MaskingStage",
     "fedhist.protocol.masking.state_codec": "restore_state=restore save",
-    "fedhist.protocol.masking.summed_arrays": "Layout Part layout_parts",
     "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
     "fedhist.protocol.masking.wire": (
         "HEADER_BYTES MaskingKind=Kind ShareKind VERSION split_answer wire_module="
@@ -196,7 +195,6 @@ PLACES = {
         "Envelope MASKED_STAGES MASKING RECORD Refusal Status items_digest new_run_name"
     ),
     "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
-    "fedhist.protocol.wire.sum_request": "SUM_RECORD SumRequest content_digest read_sum_request",
     "fedhist.server.advice": "release_advice",
     "fedhist.server.app": "run_campaign run_settings server_app=app server_app_module=",
     "fedhist.server.campaign.budget": "even_split split_of_later",
