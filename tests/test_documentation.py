@@ -244,6 +244,8 @@ def test_a_session_on_a_page_looks_like_a_run(page, domain, fedhist, monkeypatch
     beginning = shlex.join(["$", "fedhist", "run", *domain, "--seed"]).replace("'$'", "$")
     session = next(text for _, text in blocks(page, "console") if text.startswith(beginning))
     assert row_labels(session) == row_labels(run.out)
+    notes = {line for line in session.splitlines() if line.startswith("note:")}
+    assert notes and notes <= {line.rstrip() for line in run.out.splitlines()}
 
 
 def test_the_sessions_on_planning_ahead_are_what_the_command_prints(fedhist, monkeypatch):
