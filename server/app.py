@@ -123,6 +123,13 @@ def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -
             allowed="a seed where Flower simulates the nodes",
             advice="leave seed out; no node was asked, and nothing was spent",
         )
+    if settings.seed is not None and settings.ledger is not None:
+        # Only the nodes know whether their users are synthetic.
+        raise InvalidInput(
+            "the run-config has a seed and a ledger: a seeded run protects nobody, so nobody can be charged for it",
+            allowed="one of the two",
+            advice="leave seed out; no node was asked, and nothing was spent",
+        )
     check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)

@@ -251,12 +251,15 @@ class TestPromises:
     def test_a_deployments_server_asks_nobody_in_a_seeded_run(self, lab: Any, tmp_path: Path) -> None:
         grid = lab.grid(lab.population())
         config = {"users": 60, "items": 6, "max-threshold": 60, "seed": 3, "ledger": str(tmp_path / "l")}
-        run_server_app(grid, config)
-        before, grid.kind = len(grid.asked), "flwr-serverapp"
+        run_server_app(grid, config | {"ledger": None})
+        before = len(grid.asked)
+        with pytest.raises(InvalidInput, match="a seed and a ledger"):
+            run_server_app(grid, config)
+        grid.kind = "flwr-serverapp"
         with pytest.raises(InvalidInput, match="has a seed, and the run is no simulation"):
-            run_server_app(grid, config | {"ledger": str(tmp_path / "other")})
+            run_server_app(grid, config)
         assert len(grid.asked) == before
-        assert not (tmp_path / "other").exists()
+        assert not (tmp_path / "l").exists()
 
     def test_a_node_without_a_limit_says_so(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         plan = plan_of(masking="none", participants=None)

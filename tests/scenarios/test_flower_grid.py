@@ -307,7 +307,8 @@ class TestServerApp:
 
     def test_it_writes_the_result_folder_and_charges_the_ledger(self, lab: Any, tmp_path: Path) -> None:
         whole = lab.population()
-        self.run(lab.grid(whole, seed=4), seed=4, out=str(tmp_path / "r"), ledger=str(tmp_path / "l.db"))
+        self.run(lab.grid(whole, seed=4), seed=4, out=str(tmp_path / "r"))
+        self.run(lab.grid(whole), ledger=str(tmp_path / "l.db"))
         document = json.loads((tmp_path / "r" / "result.json").read_text())
         plan = Plan(users=60, items=6, max_threshold=60, candidates=16)
         expected = simulate(whole, plan, seed=4).release
