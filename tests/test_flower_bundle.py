@@ -30,17 +30,12 @@ MAY_IMPORT_FLOWER = {
     "server/app.py",
     "server/grid_messages.py",
     "server/grid_transport.py",
-    "server/flower_accounting.py",
-    "server/flower_events.py",
     "fedhist/template/histogram_app/client_app.py",
     "fedhist/template/histogram_app/server_app.py",
     "simulations/engines/flower_simulation.py",
     "simulations/engines/misbehaving_nodes.py",
 }
-PUBLIC = {
-    *("flwr.app", "flwr.clientapp", "flwr.clientapp.mod", "flwr.simulation"),
-    *("flwr.serverapp", "flwr.serverapp.strategy"),
-}
+PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
 APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
 
 

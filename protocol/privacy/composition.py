@@ -11,8 +11,6 @@ Wang 2022, theorem 10). The pairs used here:
   windows of multiplier z sqrt(k), whichever has the smaller 1/z^2. What runs in between changes nothing: a campaign is
   one interaction that is as private as its Gaussian, and such interactions compose like mechanisms (Vadhan & Zhang
   2023).
-- **Sampled Gaussian**, as in training on a sample of all clients: a mixture of two Gaussians against one where a client
-  is added or removed, and what sampling leaves of a Gaussian's delta where one is replaced.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
 - **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
@@ -32,9 +30,8 @@ Wang 2022, theorem 10). The pairs used here:
     the delta of a pair, namely densities proportional to e^(x/2) and e^(-x/2) on [-epsilon, epsilon]. So that
     pair dominates every bounded-range mechanism, whatever t depends on.
 
-All pairs but the first entry's and the mixture's are symmetric: adding and removing a user give the same losses.
-Swapping P and Q in the first entry turns t into epsilon - t, and the largest over all t covers both. Distributions with
-a mixture are kept for both orders, and each delta is the larger one.
+All pairs but the first entry's are symmetric: adding and removing a user give the same losses. Swapping P and Q in the
+first entry turns t into epsilon - t, and the largest over all t covers both.
 
 Gaussians have a closed form, also beside entries of few losses. Where there are many others, distributions are put on
 a grid. Both ways, and where a range is cut into few losses, dots are connected (Doroshenko et al. 2022), which never
@@ -64,7 +61,6 @@ from fedhist.protocol.privacy.ledger import (
     Cost,
     GaussianLoss,
     PureLoss,
-    SampledGaussianLoss,
     exact_sum,
 )
 from fedhist.protocol.privacy.loss_distributions import (
@@ -75,8 +71,6 @@ from fedhist.protocol.privacy.loss_distributions import (
     on_grid,
     pure_profile,
     range_profile,
-    sampled_on_grid,
-    sampled_reach,
 )
 
 # Twenty standard deviations in this many steps: 1e-4 a step for a Gaussian of epsilon = 1, delta = 1e-6.
@@ -95,14 +89,8 @@ _ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 _MOST_WAYS = 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
-# With less noise, samples count as if everybody were in them, which is sound: what they save has too many digits.
-_LEAST_SAMPLED_NOISE = 0.1
-# Steps on a grid with sampled Gaussians: they may be rare, and their losses tiny.
-_LEAST_STEP = 1e-6
 # What is cut off, of a delta: e^-20.
 _FAR = math.exp(-20)
-# The most places on a grid to one side of 0, before several are composed.
-_MOST_PLACES = 500_000
 
 _Groups = tuple[tuple[float, int], ...]
 
@@ -160,38 +148,6 @@ def epsilon_at(charges: Iterable[Charge], delta: float) -> float:
     return min(_branched_epsilon(others, branching, Cost(most, delta)), plain)
 
 
-def delta_at(charges: Iterable[Charge], epsilon: float) -> float:
-    """The least delta that we can prove at an epsilon of the caller's choice, 0 or more; 1 if none.
-
-    For the same sequences as `tight_total`.
-    """
-    entries = list(charges)
-    basic = basic_total(entries)
-    if not math.isfinite(basic.epsilon):
-        return 1.0
-    plain = min(basic.delta, 1.0) if basic.epsilon <= epsilon else 1.0
-    branching = _branching(entries, basic)
-    losses = _Losses.of(entries, branched=branching is not None)
-    of_ways = [losses] if branching is None else [losses.beside(way) for way in branching.ways]
-    if any(one.spread() < _LEAST_SPREAD for one in of_ways):
-        return plain
-    failure = 0.0 if branching is None else branching.failure
-    with np.errstate(all="ignore"):
-        for one in of_ways:
-            rest = Shifted(_rest_of(one, _ROUNDING), epsilon - one.plain)
-            step = one.first_range / _RANGE_CELLS
-            failure += float(_lattice_deltas(rest, one.first_range, step, 0)[0]) * (1 + 1e-9) + _ROUNDING
-    delta = losses.infinite + (1 - losses.infinite) * failure
-    return min(delta, plain) if math.isfinite(delta) else plain
-
-
-def loss_epsilon(loss: SampledGaussianLoss, delta: float) -> float:
-    """The epsilon at this delta of sampled Gaussian releases alone, rounded up; never above that without samples."""
-    entry = Charge("", "sampled-gaussian", {}, 1.0, "l2", "zero-out", 1.0, delta, loss)
-    whole = Gaussian(math.sqrt(loss.releases) / loss.multiplier).get_epsilon_for_delta(delta)
-    return min(_tight_epsilon(_Losses.of([entry]), delta), whole)
-
-
 @dataclass(frozen=True)
 class _Branching:
     """The ways of all entries with alternatives, one for each entry, and the sum of their failures."""
@@ -222,7 +178,6 @@ class _Losses:
         precision: sum of 1/z^2 over the Gaussian entries.
         infinite: the probability that an approximate entry fails.
         plain: epsilons so large that they are just added up.
-        sampled: (one release, how many) of the sampled Gaussians.
     """
 
     first_range: float = 0.0
@@ -231,7 +186,6 @@ class _Losses:
     precision: float = 0.0
     infinite: float = 0.0
     plain: float = 0.0
-    sampled: tuple[tuple[SampledGaussianLoss, int], ...] = ()
 
     @classmethod
     def of(cls, entries: Sequence[Charge], *, branched: bool = False) -> _Losses:
@@ -239,7 +193,6 @@ class _Losses:
         first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
-        sampled: Counter[SampledGaussianLoss] = Counter()
         campaigns: Counter[CampaignLoss] = Counter()
         plain = []
         for position, entry in enumerate(entries):
@@ -250,10 +203,6 @@ class _Losses:
                     precision.append(multiplier**-2)
                 case CampaignLoss() as loss:
                     campaigns[loss] += 1
-                case SampledGaussianLoss() as loss if loss.multiplier < _LEAST_SAMPLED_NOISE:
-                    precision.append(loss.releases * loss.multiplier**-2)
-                case SampledGaussianLoss() as loss:
-                    sampled[replace(loss, releases=1)] += loss.releases
                 case _ if entry.epsilon > _PLAIN_EPSILON:
                     plain.append(entry.epsilon)
                     log_finite.append(math.log1p(-entry.delta))
@@ -272,7 +221,6 @@ class _Losses:
             precision=math.fsum(precision),
             infinite=-math.expm1(math.fsum(log_finite)),
             plain=math.fsum(plain),
-            sampled=tuple(sampled.items()),
         )
 
     def beside(self, ways: Iterable[Alternative]) -> _Losses:
@@ -290,9 +238,6 @@ class _Losses:
         variance = self.precision
         variance += sum(count * epsilon**2 / 3 for epsilon, count in self.ranges)
         variance += sum(count * epsilon**2 for epsilon, count in self.pure)
-        for loss, count in self.sampled:
-            precision = loss.multiplier**-2
-            variance += count * min(loss.probability**2 * math.expm1(min(precision, 50)), precision)
         return math.sqrt(variance)
 
 
@@ -310,7 +255,7 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
     # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
     # left: delta = infinite + (1 - infinite) rest_delta.
     rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
-    if losses.pure or losses.ranges or losses.sampled:
+    if losses.pure or losses.ranges:
         rest_delta -= _ROUNDING
     if rest_delta <= 0 or losses.spread() < _LEAST_SPREAD:
         return math.inf
@@ -324,14 +269,11 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
 
 def _rest_of(losses: _Losses, delta: float) -> Any:
     """The losses but the first entry's range and what is plainly added up, as one distribution."""
-    if not (losses.pure or losses.ranges or losses.sampled):
+    if not (losses.pure or losses.ranges):
         return Gaussian(math.sqrt(losses.precision))
-    if losses.precision > 0 and not losses.sampled and (atoms := _few_atoms(losses)) is not None:
+    if losses.precision > 0 and (atoms := _few_atoms(losses)) is not None:
         return GaussianBeside(Gaussian(math.sqrt(losses.precision)), *atoms)
-    longest = max((sampled_reach(loss, delta * _FAR) for loss, _ in losses.sampled), default=0.0)
-    least = _LEAST_STEP if losses.sampled else 0.0
-    interval = max(20 * losses.spread() / _GRID_POINTS, longest / _MOST_PLACES, least)
-    pairs = _distributions(losses, delta, interval=interval)
+    pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
     return functools.reduce(lambda one, other: one.compose(other), pairs)
 
 
@@ -428,8 +370,6 @@ def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[An
         for epsilon, count in groups:
             pair = on_grid(functools.partial(profile, epsilon), epsilon, interval)
             pairs.append(pair.self_compose(count) if count > 1 else pair)
-    for loss, count in losses.sampled:
-        pairs.append(sampled_on_grid(loss, count, failure=delta * _FAR, interval=interval))
     return pairs
 
 

@@ -15,10 +15,6 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
   the first is larger because tanh is concave. The bound is met as a falls to 1.
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
-- **Gaussian over samples**, T releases of multiplier z: T/(2 z^2). For each sample it is Gaussian noise of this
-  multiplier or more, under the change that the charge names. A mixture over samples that do not depend on data is no
-  easier to tell apart than the worst of them (Rényi's divergence is quasi-convex). Or, where that has the smaller rho,
-  as an approximate mechanism of the charge's epsilon and delta: there samples show, and the delta is a failure.
 - **A campaign**, whose users have one bound for all of its windows (`campaign_loss`): n releases of multiplier
   z sqrt(k) are n/(2 z^2 k), and however many there are, at most 1/(2 z^2). What a user costs is decided by the past,
   and sums up to no more than that, which is all that a filter asks for (Feldman & Zrnic 2021, individual filters). As
@@ -46,7 +42,6 @@ from fedhist.protocol.privacy.ledger import (
     Cost,
     GaussianLoss,
     PureLoss,
-    SampledGaussianLoss,
     exact_sum,
 )
 
@@ -171,10 +166,6 @@ def spending_of(charge: Charge) -> Spending:
             rho, failure = pure_rho(charge.epsilon), failure + charge.delta
         case AlternativesLoss(ways, failed):
             rho, failure = max(map(way_rho, ways)), failure + failed
-        case SampledGaussianLoss(multiplier, _, releases, _):
-            rho = releases * gaussian_rho(multiplier)
-            if pure_rho(charge.epsilon) < rho:
-                rho, failure = pure_rho(charge.epsilon), failure + charge.delta
     return Spending(charge.epsilon, charge.delta, rho, failure)
 
 
@@ -280,7 +271,7 @@ class Limit:
     *Runs at the same time.* Draws of noise have an order in time, also those of runs that overlap: each is a mechanism
     that was chosen in view of all draws before it, and was charged before. What is concentrated is counted draw by
     draw: T Gaussian draws under one charge are T/(2 z^2) wherever others come in between. What is only known to be
-    (epsilon, delta)-private as a whole, such as a training of many rounds, may be interrupted by others, too: every
+    (epsilon, delta)-private as a whole may be interrupted by others, too: every
     such interaction is a post-processing of one randomised response with this epsilon and delta, drawn when it begins
     (Lyu 2022, Vadhan & Zhang 2023; for filters Haney et al. 2023), and that is the mechanism which is counted.
 

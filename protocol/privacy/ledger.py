@@ -13,11 +13,8 @@ from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 
-_CHANGES = ("zero-out", "replace-one")
-_NEIGHBOURS = (*_CHANGES, "add-or-remove-one")
+_NEIGHBOURS = ("zero-out", "replace-one", "add-or-remove-one")
 _T = TypeVar("_T")
-MAX_RELEASES = 10**6
-"""The most releases of one entry: more would take too long to compose."""
 # Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
@@ -51,37 +48,6 @@ class GaussianLoss:
             raise InvalidPlan(
                 f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
             )
-
-
-@dataclass(frozen=True)
-class SampledGaussianLoss:
-    """Gaussian releases, each over a fresh random sample.
-
-    Args:
-        multiplier: the standard deviation over the l2 sensitivity of one release under `change`.
-        probability: of being in a sample, below 1.
-        releases: their number, fixed beforehand.
-        change: "zero-out" where a user's contribution becomes nothing, with independent samples; "replace-one" where it
-            becomes any other, for independent samples and those of a fixed size.
-    """
-
-    multiplier: float
-    probability: float
-    releases: int
-    change: str
-
-    def __post_init__(self) -> None:
-        numbers = is_number(self.multiplier) and is_number(self.probability)
-        if not (numbers and 0 < self.multiplier < math.inf and 0 < self.probability < 1):
-            raise InvalidPlan(
-                f"the noise multiplier is {self.multiplier!r} and the sampling probability {self.probability!r}",
-                allowed="a finite number above 0, and one strictly between 0 and 1",
-            )
-        whole = isinstance(self.releases, int) and not isinstance(self.releases, bool)
-        if not (whole and 1 <= self.releases <= MAX_RELEASES):
-            raise InvalidPlan(f"the number of releases is {self.releases!r}", allowed=f"1 to {MAX_RELEASES}")
-        if self.change not in _CHANGES:
-            raise InvalidPlan(f"the change is {self.change!r}", allowed=" or ".join(_CHANGES))
 
 
 @dataclass(frozen=True)
@@ -125,15 +91,7 @@ class AlternativesLoss:
             )
 
 
-PrivacyLoss = (
-    PureLoss
-    | BoundedRangeLoss
-    | GaussianLoss
-    | SampledGaussianLoss
-    | CampaignLoss
-    | ApproximateLoss
-    | AlternativesLoss
-)
+PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | CampaignLoss | ApproximateLoss | AlternativesLoss
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
     "pure": PureLoss,
@@ -232,9 +190,7 @@ class Charge:
                 f"and sensitivity {self.sensitivity!r}",
                 allowed="finite values and a delta below 1, or private=False",
             )
-        if isinstance(self.loss, GaussianLoss | SampledGaussianLoss | CampaignLoss) and (
-            self.delta == 0 or self.epsilon == 0
-        ):
+        if isinstance(self.loss, GaussianLoss | CampaignLoss) and (self.delta == 0 or self.epsilon == 0):
             raise InvalidPlan(
                 f"{self.name} is Gaussian and costs ({self.epsilon!r}, {self.delta!r})",
                 allowed="epsilon and delta above 0",
@@ -362,8 +318,6 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
 def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
     if isinstance(loss, GaussianLoss):
         return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
-    if isinstance(loss, SampledGaussianLoss):
-        return {"kind": "sampled-gaussian", **asdict(loss)}
     if isinstance(loss, AlternativesLoss):
         return {"kind": "alternatives", **asdict(loss)}
     if isinstance(loss, CampaignLoss):
@@ -374,9 +328,8 @@ def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
-    if value["kind"] in ("sampled-gaussian", "campaign"):
-        kind = CampaignLoss if value["kind"] == "campaign" else SampledGaussianLoss
-        return kind(**{name: entry for name, entry in value.items() if name != "kind"})
+    if value["kind"] == "campaign":
+        return CampaignLoss(**{name: entry for name, entry in value.items() if name != "kind"})
     if value["kind"] == "alternatives":
         return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
     return _LOSS_KINDS[value["kind"]]()

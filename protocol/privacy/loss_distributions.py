@@ -6,7 +6,6 @@ no closed form is put on a grid, where dots are connected (Doroshenko et al. 202
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from scipy import special
 
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.protocol.privacy.ledger import SampledGaussianLoss
 
 # Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
 _TAIL_ERROR = 2e-12
@@ -116,48 +114,6 @@ def range_profile(epsilon: float, at: Floats) -> Floats:
     """delta(at) of the pair that dominates all mechanisms of bounded range (see the top of `composition`)."""
     inside = np.expm1(np.minimum(at - epsilon, 0) / 2) ** 2 / -math.expm1(-epsilon)
     result: Floats = np.where(at < -epsilon, -np.expm1(np.minimum(at, 0)), inside)
-    return result
-
-
-def sampled_reach(loss: SampledGaussianLoss, failure: float) -> float:
-    """A loss that one release exceeds with at most about this probability."""
-    whole = gaussian_epsilon(loss.multiplier, min(failure, 0.49))
-    return (
-        whole + math.log(loss.probability) if whole > 50 else math.log1p(loss.probability * math.expm1(whole))
-    )
-
-
-def sampled_on_grid(loss: SampledGaussianLoss, releases: int, *, failure: float, interval: float) -> Any:
-    """The distribution of this number of releases, on a grid; what lies beyond `failure` becomes infinite."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    failure /= releases
-    if loss.change == "zero-out":
-        one = pld.from_gaussian_mechanism(
-            loss.multiplier,
-            pessimistic_estimate=True,
-            value_discretization_interval=interval,
-            log_mass_truncation_bound=math.log(failure),
-            sampling_prob=loss.probability,
-        )
-    else:
-        reach = max(sampled_reach(loss, failure), interval)
-        one = on_grid(functools.partial(replaced_profile, loss), reach, interval)
-    return one.self_compose(releases) if releases > 1 else one
-
-
-def replaced_profile(loss: SampledGaussianLoss, at: Floats) -> Floats:
-    """delta(at) of a sampled Gaussian one of whose possible inputs is replaced, from above.
-
-    With q the sampling probability and d(e) the delta of the Gaussian without sampling, delta(ln(1 + q (e^e - 1))) is
-    at most q d(e) for e >= 0, for samples of a fixed size and for independent ones (Balle, Barthe & Gaboardi 2018,
-    theorems 2, 9 and 10): with probability 1 - q the input was not in the sample, and the outcomes are alike. Below 0,
-    delta(-e) = 1 - e^-e + e^-e delta'(e), with delta' for the swapped neighbours, of which the same bound holds.
-    """
-    distance = np.abs(at)
-    grown = np.expm1(np.minimum(distance, 700)) / loss.probability
-    inside = loss.probability * Gaussian(1 / loss.multiplier).get_delta_for_epsilon(np.log1p(grown))
-    result: Floats = np.where(at >= 0, inside, -np.expm1(-distance) + np.exp(-distance) * inside)
     return result
 
 

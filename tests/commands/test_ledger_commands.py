@@ -54,12 +54,6 @@ class TestShow:
         assert first["charged"] == {"epsilon": 0.25, "delta": 0}
         assert [charge["name"] for charge in first["charges"]] == ["exponential-mechanism"]
 
-    def test_a_training_of_flower_s_is_named_as_one(self, fedhist: Fedhist, budget: BudgetFile) -> None:
-        budget.begin(
-            PLAN_HASH, {"kind": "flower-training"}, Spending.of_cost(Cost(1.0, 1e-6)), label="model", now=NOW
-        )
-        assert "flower-training" in fedhist("ledger", "show", "l.db").out
-
     def test_a_person_reads_the_same(self, fedhist: Fedhist, budget: BudgetFile) -> None:
         text = fedhist("ledger", "show", "l.db").out
         for words in (

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
 from local_grid import LocalGrid, context_of
 
 from fedhist import BudgetExceeded, BudgetFile, RoundFailed
-from tests.support.api import gaussian_epsilon
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,7 +24,7 @@ def run_blocks(count: int | None = None) -> dict[str, Any]:
     """What the first python blocks of the page define."""
     text = PAGE.read_text(encoding="utf-8")
     found = list(BLOCK.finditer(text))
-    assert len(found) == 6
+    assert len(found) == 4
     namespace: dict[str, Any] = {"__name__": "example"}
     for match in found[:count]:
         # Blank lines in front, so that a traceback shows the page's own line.
@@ -125,44 +123,3 @@ def test_the_ledger_file_counts_and_refuses(
         example["run_charged"](grid, plan, file)
     assert len(grid.asked) == asked
     assert [run.status for run in BudgetFile.open(file, create=False).runs()] == ["released"]
-
-
-class TestOneAccount:
-    def test_training_and_histograms_are_in_one_file_under_one_limit(
-        self, example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
-    ) -> None:
-        fedhist, file, grid = example["fedhist"], tmp_path / "people.ledger", grid_of(example)
-        BudgetFile.open(file, create=True).set_limit(fedhist.Limit(2.0, 1e-5))
-        plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
-        weights = example["train_charged"](grid, np.zeros(3), file, 3)
-        # Three updates of norm 1 and noise of 20 over ten clients; ten standard deviations do not happen.
-        assert np.abs(weights - 3 / np.sqrt(3)).max() < 10 * 2 * np.sqrt(3)
-        example["run_charged"](grid, plan, file)
-        budget = BudgetFile.open(file, create=False)
-        training, histogram = budget.runs()
-        assert [run.label for run in (training, histogram)] == ["model", "visits"]
-        (charge,) = training.charges
-        assert charge.parameters["users_per_client"] == "many"
-        assert charge.epsilon == pytest.approx(gaussian_epsilon(10 / np.sqrt(3), 1e-6))
-        assert budget.tight().epsilon < charge.epsilon + 1.1 == budget.spent().epsilon
-        asked = len(grid.asked)
-        with pytest.raises(BudgetExceeded):
-            example["train_charged"](grid, weights, file, 30)
-        assert len(grid.asked) == asked
-
-    def test_a_run_is_composed_into_flower_s_own_accountant(
-        self, example: dict[str, Any], grid_of: Callable[..., Any]
-    ) -> None:
-        fedhist, grid = example["fedhist"], grid_of(example)
-        config = PrivacyConfig(
-            1e-6, 20_000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, 1.5
-        )
-        accountant = RdpAccountant(config)
-        plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
-        example["run_composed"](grid, plan, accountant)
-        assert accountant.num_releases == 2
-        assert 1.0 < accountant.get_privacy_spent().epsilon < 1.5
-        asked = len(grid.asked)
-        with pytest.raises(BudgetExceeded):
-            example["run_composed"](grid, plan, accountant)
-        assert (len(grid.asked), accountant.num_releases) == (asked, 2)

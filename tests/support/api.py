@@ -159,15 +159,13 @@ PLACES = {
     ),
     "fedhist.protocol.privacy.campaign_loss": "MAX_VISITS",
     "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
-    "fedhist.protocol.privacy.composition": "basic_total delta_at epsilon_at loss_epsilon tight_total",
+    "fedhist.protocol.privacy.composition": "basic_total epsilon_at tight_total",
     "fedhist.protocol.privacy.concentrated": (
         "campaign_spending concentrated_module= epsilon_of gaussian_rho pure_rho rho_within spending_of"
     ),
     "fedhist.protocol.privacy.discovery": "epsilon_beside looks user_weights",
-    "fedhist.protocol.privacy.gaussian_bound": "bounded_range_as_gaussian pure_as_gaussian",
     "fedhist.protocol.privacy.ledger": (
-        "Alternative AlternativesLoss ApproximateLoss BoundedRangeLoss GaussianLoss PrivacyLoss PureLoss "
-        "SampledGaussianLoss"
+        "Alternative AlternativesLoss ApproximateLoss BoundedRangeLoss GaussianLoss PrivacyLoss PureLoss"
     ),
     "fedhist.protocol.privacy.mechanisms": "Noise gaussian_noise laplace_noise mechanisms_module=",
     "fedhist.protocol.privacy.neighbours": (
@@ -213,8 +211,6 @@ PLACES = {
     "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
     "fedhist.server.estimates.limits": "above_bar limits_above=above",
     "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",
-    "fedhist.server.flower_accounting": "LedgerAccountant accounted training_charge",
-    "fedhist.server.flower_events": "AccountantJournal composed_into",
     "fedhist.server.grid_messages": "grid_messages_module=",
     "fedhist.server.grid_settings": "FOR_NODES GridSettings read_settings",
     "fedhist.server.grid_transport": "GridTransport",

@@ -29,6 +29,7 @@ from tests.support.api import (
     PureLoss,
     basic_total,
     discovery_charges,
+    epsilon_at,
     noise_multiplier,
     planned_charges,
     tight_total,
@@ -347,3 +348,9 @@ def test_two_discoveries_cost_the_deltas_of_all_pairs_of_their_ways() -> None:
         return 2 * charge.loss.failure + sum(pair.get_delta_for_epsilon(epsilon) for pair in pairs)
 
     assert delta(cost.epsilon * 1.002) <= cost.delta < delta(cost.epsilon * 0.98)
+
+
+def test_below_what_may_fail_there_is_no_epsilon() -> None:
+    entry = Charge("release", "test", {}, 1.0, "l2", "zero-out", 0.1, 1e-8, ApproximateLoss())
+    assert epsilon_at([entry], 1e-9) == math.inf
+    assert epsilon_at([], 1e-6) == 0

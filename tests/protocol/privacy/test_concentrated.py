@@ -21,11 +21,9 @@ from tests.support.api import (
     InvalidPlan,
     PrivacyLoss,
     PureLoss,
-    SampledGaussianLoss,
     epsilon_at,
     epsilon_of,
     gaussian_epsilon,
-    loss_epsilon,
     noise_multiplier,
     pure_rho,
     rho_within,
@@ -42,10 +40,6 @@ def charge(loss: PrivacyLoss, epsilon: float, delta: float = 0.0, **parameters: 
 
 def gaussian(epsilon: float, delta: float = 1e-6) -> Charge:
     return charge(GaussianLoss(noise_multiplier(epsilon, delta)), epsilon, delta)
-
-
-def sampled(loss: SampledGaussianLoss, delta: float = 1e-8) -> Charge:
-    return charge(loss, loss_epsilon(loss, delta), delta)
 
 
 def divergence(p: np.ndarray, q: np.ndarray, order: float) -> float:
@@ -90,33 +84,6 @@ class TestEachKind:
         assert spent.rho == pytest.approx(max(1 / 32, 1 / 50 + pure_rho(0.3)))
         assert spent.failure == 1e-8
 
-    def test_few_releases_over_samples_count_as_if_everybody_were_in_them(self) -> None:
-        """With so much noise there is little for samples to hide, and no failure is better than a small one."""
-        spent = spending_of(sampled(SampledGaussianLoss(20.0, 0.9, 4, "zero-out")))
-        assert (spent.rho, spent.failure) == (4 / 800, 0.0)
-
-    def test_many_releases_over_small_samples_count_as_an_approximate_mechanism(self) -> None:
-        entry = sampled(SampledGaussianLoss(1.0, 0.01, 1000, "zero-out"))
-        assert spending_of(entry) == Spending.of_cost(entry.cost)
-        assert spending_of(entry).rho < 500
-
-    @pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 40.0])
-    @pytest.mark.parametrize("change", ["zero-out", "replace-one"])
-    def test_samples_never_make_it_dearer(self, order: float, change: str) -> None:
-        """Rényi's divergence of one release over a sample, by integration, for the worst neighbours on a line."""
-        z, share = 0.8, 0.3
-        x = np.linspace(-60, 60, 400_001)
-
-        def density(mean: float) -> np.ndarray:
-            return np.exp(-((x - mean) ** 2) / (2 * z**2)) / (z * math.sqrt(2 * math.pi))
-
-        p = (1 - share) * density(0.0) + share * density(1.0 if change == "zero-out" else 0.5)
-        q = density(0.0) if change == "zero-out" else (1 - share) * density(0.0) + share * density(-0.5)
-        kept = (p > 1e-290) & (q > 1e-290)
-        for one, other in ((p[kept], q[kept]), (q[kept], p[kept])):
-            moment = np.logaddexp.reduce(order * np.log(one) + (1 - order) * np.log(other))
-            assert (moment + math.log(x[1] - x[0])) / (order - 1) <= order / (2 * z**2)
-
     def test_the_slack_of_shares_of_noise_is_a_failure(self) -> None:
         assert spending_of(charge(GaussianLoss(2.0), 1.5, 1e-5, slack=1e-20)).failure == 1e-20
 
@@ -152,7 +119,6 @@ KINDS: dict[str, Callable[[float], Charge]] = {
     "pure": lambda epsilon: charge(PureLoss(), epsilon),
     "range": lambda epsilon: charge(BoundedRangeLoss(), epsilon),
     "approximate": lambda epsilon: charge(ApproximateLoss(), epsilon, 1e-9),
-    "sampled": lambda epsilon: sampled(SampledGaussianLoss(2 / epsilon, 0.1, 5, "replace-one")),
 }
 
 
