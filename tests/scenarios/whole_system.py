@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -35,7 +36,17 @@ from tests.support.api import (
     numbered_identities,
     planned_charges,
     run_settings,
+    server_app_module,
 )
+
+
+class _Repeated(SeededSource):
+    """What the server draws from, so that a release can be compared: a source that does not say that it is seeded."""
+
+    seeded = False
+
+    def __init__(self) -> None:
+        super().__init__(SEED)
 
 
 class Crash(BaseException):
@@ -309,14 +320,14 @@ class System:
             out=folder,
             ledger=self.ledger,
             items_file=None if plan.is_open else self.items,
-            seed=SEED,
             directory=self.directory if plan.is_signed else None,
             timeout=5.0,
             node_timeout=1e-9,
         )
         release, error = None, None
         try:
-            release = run_settings(grid, settings)
+            with mock.patch.object(server_app_module, "SystemSource", _Repeated):
+                release = run_settings(grid, settings)
         except (RoundFailed, BudgetExceeded, Crash) as problem:
             error = problem
         runs = BudgetFile.open(self.ledger, create=True).runs()
