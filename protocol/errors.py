@@ -38,62 +38,91 @@ MAX_NAMED = 10
 
 
 class FedhistError(Exception):
-    """The root of the tree."""
+    """The root of the tree. `code` names what happened in words that stay when a sentence changes."""
+
+    code = "fedhist"
+
+    def __init__(self, *args: object, code: str = "") -> None:
+        self.code = code or type(self).code
+        super().__init__(*args)
 
 
 class InvalidInput(FedhistError, ValueError):
     """The caller's mistake, in one sentence: what was wrong, what is allowed, what to do."""
 
-    def __init__(self, problem: str, *, allowed: str, advice: str = "") -> None:
+    code = "invalid-input"
+
+    def __init__(self, problem: str, *, allowed: str, advice: str = "", code: str = "") -> None:
         self.problem = problem
         self.allowed = allowed
         self.advice = advice
         text = f"{problem}; allowed: {allowed}" + (f"; {advice}" if advice else "")
-        super().__init__(text if text.endswith("?") else f"{text}.")
+        super().__init__(text if text.endswith("?") else f"{text}.", code=code)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The three parts, so that a worker process can send it home."""
-        return partial(type(self), self.problem, allowed=self.allowed, advice=self.advice), ()
+        """The parts, so that a worker process can send it home."""
+        parts = {"allowed": self.allowed, "advice": self.advice, "code": self.code}
+        return partial(type(self), self.problem, **parts), ()
 
 
 class InvalidPlan(InvalidInput):
     """A setting out of its range, or two settings that do not go together."""
 
+    code = "invalid-plan"
+
 
 class OtherPlugin(InvalidPlan):
     """A plugin that a plan names by its code, and that is missing here or has other code."""
+
+    code = "other-plugin"
 
 
 class InvalidPopulation(InvalidInput):
     """Data that is not a table of users by items with whole, non-negative counts."""
 
+    code = "invalid-population"
+
 
 class InvalidFile(InvalidInput):
     """A file that is missing, unreadable or not what its name says."""
+
+    code = "invalid-file"
 
 
 class MissingFile(InvalidFile):
     """A file that is not there."""
 
+    code = "missing-file"
+
 
 class UnusableMemory(InvalidFile):
     """A device's memory that can't be read or written."""
+
+    code = "unusable-memory"
 
 
 class NotWritten(FedhistError):
     """A result that was computed and could not be written. Nothing of it was released; its charges stay."""
 
+    code = "not-written"
+
 
 class BudgetExceeded(FedhistError):
     """Spending this would pass a limit that was set earlier. Nothing was spent."""
+
+    code = "budget-exceeded"
 
 
 class HeldByAnother(FedhistError):
     """Another process is at work on the same thing. Nothing was done."""
 
+    code = "held-by-another"
+
 
 class RoundFailed(FedhistError):
     """A round ended without a result. Nothing was released; the ledger says what was spent."""
+
+    code = "round-failed"
 
     def explain(self, words: str) -> None:
         """Say more: who answered, and why others did not."""
@@ -107,6 +136,8 @@ class MaskingFailed(RoundFailed):
     that did not open by the participant that complained.
     """
 
+    code = "masking-failed"
+
     def __init__(self, problem: str, *, left_out: Mapping[str, tuple[int, ...]]) -> None:
         self.left_out = dict(left_out)
         self.complaints: Mapping[int, tuple[int, ...]] = {}
@@ -116,6 +147,8 @@ class MaskingFailed(RoundFailed):
 
 class TooFewSurvivors(MaskingFailed):
     """A masked sum lost too many devices."""
+
+    code = "too-few-survivors"
 
     def __init__(
         self, stage: str, *, alive: int, needed: int, of: str, left_out: Mapping[str, tuple[int, ...]]
@@ -133,6 +166,8 @@ class TooFewSurvivors(MaskingFailed):
 
 class CorruptShares(MaskingFailed):
     """Secrets that the received shares do not give back; `owners` made these shares, and others held them."""
+
+    code = "corrupt-shares"
 
     def __init__(self, *, owners: Sequence[int], left_out: Mapping[str, tuple[int, ...]]) -> None:
         self.owners = tuple(owners)
@@ -157,6 +192,8 @@ def ids_in_words(ids: Sequence[int]) -> str:
 class TableTooSmall(RoundFailed):
     """A table was too small, or did not decode, or the noise on the comparison was large: these look the same."""
 
+    code = "table-too-small"
+
     def __init__(self, *, capacity: int) -> None:
         self.capacity = capacity
         super().__init__(
@@ -169,12 +206,16 @@ class TableTooSmall(RoundFailed):
 class ProtocolError(FedhistError):
     """A step that the protocol does not have."""
 
+    code = "protocol"
+
 
 class UnexpectedMessage(ProtocolError):
     """An illegal step of our own side: a programming error, never a peer's fault.
 
     Of a state and a message only their types are shown, or a state's own words.
     """
+
+    code = "unexpected-message"
 
     def __init__(self, *, state: object, message: object) -> None:
         where = state if isinstance(state, str) else type(state).__name__
@@ -183,6 +224,8 @@ class UnexpectedMessage(ProtocolError):
 
 class PeerError(ProtocolError):
     """The other side sent something that we refuse."""
+
+    code = "peer"
 
 
 class Refused(PeerError):
@@ -194,16 +237,22 @@ class Refused(PeerError):
     def __init__(self, reason: str, *, local: str = "") -> None:
         self.reason = reason
         self.local = local
-        super().__init__(f"the device refused: {reason}")
+        super().__init__(f"the device refused: {reason}", code=reason)
 
 
 class BadKey(PeerError):
     """A public key of a wrong length, or one whose key agreements all give the same secret."""
 
+    code = "bad-key"
+
 
 class DecodeError(PeerError):
     """Bytes that are not a message of this protocol."""
 
+    code = "not-a-message"
+
 
 class OutOfBounds(DecodeError):
     """Values larger than the sum that the declared users can reach under the plan."""
+
+    code = "out-of-bounds"
