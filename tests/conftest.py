@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from tests.support.api import cli_module as cli
 
 # What is imported stays, so that nothing is gained by looking for garbage in it: not now, and not later.
 gc.disable()
+
+# A shell's background job ignores Ctrl-C, and so would every process that it starts: `nohup pytest &`.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
