@@ -10,7 +10,7 @@ import click
 from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH, plan_options
-from fedhist.commands.plugin_option import NameOf, plugin_option
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
 
@@ -177,7 +177,7 @@ def new(folder: Path, **flags: Any) -> None:
 @MOVED
 @click.option(
     "--engine",
-    type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
+    type=click.Choice(tuple(ENGINES)),
     default="in-process",
     help="Where the devices run, as in 'fedhist run'.",
 )

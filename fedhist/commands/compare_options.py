@@ -10,7 +10,7 @@ import click
 from fedhist.commands.data_options import column_options, memory_option, normalise_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
-from fedhist.commands.plugin_option import NameOf, plugin_option
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS, SIZED
 from fedhist.simulations.experiments.choices import (
@@ -60,12 +60,6 @@ NAMES = _list_of(_name, "names")
 DELTAS = _list_of(_delta, f"numbers or {PAPER_DELTA}")
 
 
-def _has_sizes(name: str) -> bool:
-    from fedhist.simulations.experiments.user_sets import has_sizes
-
-    return has_sizes(name)
-
-
 _SEVERAL = {
     "mechanism": NAMES, "release": NAMES, "debias": NAMES, "rescale": NAMES, "upper_limits": LIMITS,
     "masking": NAMES, "noise_from": NAMES, "epsilon": NUMBERS, "delta": DELTAS, "epsilon_select": NUMBERS,
@@ -102,7 +96,7 @@ _SEVERAL = {
 @click.option(
     "--synthetic",
     multiple=True,
-    type=NameOf(SIZED, _has_sizes, "synthetic population"),
+    type=click.Choice(SIZED),
     help="Population made from the seed, anew for each trial; may be given several times. "
     "[default: heavy-tailed, without --data]",
 )

@@ -15,7 +15,6 @@ from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import column_options, columns_of, memory_option
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
-from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.importing import FORMAT_NAMES, MAX_MALFORMED
@@ -146,7 +145,6 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     )
 )
 @click.argument("file", type=PATH)
-@plugin_option
 @column_options
 @memory_option
 @click.option(
@@ -205,7 +203,6 @@ def describe(
         "fedhist run --data 'synthetic:heavy-tailed?users=1000&items=50'",
     ),
 )
-@plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""
@@ -213,12 +210,11 @@ def list_(as_json: bool) -> None:
 
     if as_json:
         document = {
-            name: {"line": one.line, "parameters": dict(one.defaults)}
-            for name, one in DATASETS.with_installed().items()
+            name: {"line": one.line, "parameters": dict(one.defaults)} for name, one in DATASETS.items()
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
-    for name, one in DATASETS.with_installed().items():
+    for name, one in DATASETS.items():
         query = "&".join(f"{key}={value}" for key, value in one.defaults.items())
         echo(f"{PREFIX}{name}?{query}")
         echo(f"    {one.line}")

@@ -1,21 +1,19 @@
-"""`--plugin FILE`: methods and populations of the user's own, for every command that takes a name of one."""
+"""`--plugin FILE`: methods of the user's own, for every command that takes a name of one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedhist.commands.plan_options import PATH, Command
-from fedhist.protocol.errors import InvalidInput
 
 HELP = (
-    "A Python file that registers methods or populations of your own, which then go by their names; may be given "
-    "several times. See docs/extending.md."
+    "A Python file that registers methods of your own, which then go by their names; may be given several times. See "
+    "docs/extending.md."
 )
 
 
@@ -41,31 +39,3 @@ def _load(context: click.Context, parameter: click.Parameter, paths: Sequence[Pa
         with redirect_stdout(sys.stderr):
             for path in paths:
                 load_plugin(path)
-
-
-class NameOf(click.ParamType[str] if TYPE_CHECKING else click.ParamType):  # type: ignore[misc] # generic for mypy only
-    """One of the names of a registry, with those of plugins; only the project's own are in help texts.
-
-    Args:
-        own: the project's names.
-        known: whether there is something of this name, plugins included.
-    """
-
-    name = "name"
-
-    def __init__(self, own: Sequence[str], known: Callable[[str], bool], what: str) -> None:
-        self.choices, self._known, self._what = tuple(own), known, what
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """The names, as a list of choices shows them."""
-        return f"[{'|'.join(self.choices)}]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name itself, if it is known."""
-        if value in self.choices or self._known(value):
-            return value
-        raise InvalidInput(
-            f"there is no {self._what} {value!r}",
-            allowed=", ".join(self.choices),
-            advice="load one of your own with --plugin FILE",
-        )

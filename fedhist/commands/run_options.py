@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
-from fedhist.commands.plugin_option import NameOf, plugin_option
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
@@ -155,7 +155,7 @@ _OF_ONE_QUESTION = {
 )
 @click.option(
     "--engine",
-    type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
+    type=click.Choice(tuple(ENGINES)),
     default="in-process",
     help="Where the devices run: on the cores of this machine, in parts on Ray, or on nodes of Flower, which run on "
     "Ray. The release is the same for the same seed.",

@@ -13,14 +13,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.identity import Kind, Plugin
 from fedhist.protocol.plugins.registry import as_built_in, registered
 from fedhist.testing.cases import PLANS, variant
-from fedhist.testing.engines import check_engine
 from fedhist.testing.measurements import check_measurement
-from fedhist.testing.populations import check_population
 from fedhist.testing.releases import check_release_rule
 from fedhist.testing.selectors import check_selector
-
-_SMALL = {"users": 200, "items": 12}
-"""The size of a population that is checked, where its size can be set."""
 
 
 def check_plugin(
@@ -68,11 +63,6 @@ def _check(plugin: Plugin, plans: Collection[Plan] | None, skip: Collection[str]
             # Noise from devices is for the project's own rules.
             own = plans or [plan for plan in _all_plans((thing.name,)) if plan.noise_from == "server"]
             check_release_rule(thing, plans=own, skip=skip)
-        case Kind.POPULATION:
-            sizes = {name: size for name, size in _SMALL.items() if name in thing.defaults}
-            check_population(thing.make(seed=1, **{**thing.defaults, **sizes}), skip=skip)
-        case Kind.ENGINE:
-            check_engine(thing, skip=skip)
 
 
 def _all_plans(releases: Collection[str | None]) -> tuple[Plan, ...]:

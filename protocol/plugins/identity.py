@@ -23,8 +23,6 @@ class Kind(StrEnum):
     SELECTOR = "selector"
     MEASUREMENT = "measurement"
     RELEASE = "release"
-    POPULATION = "population"
-    ENGINE = "engine"
 
     @property
     def group(self) -> str:
@@ -35,10 +33,6 @@ class Kind(StrEnum):
     def words(self) -> str:
         """For sentences."""
         return "release rule" if self is Kind.RELEASE else self.value
-
-
-IN_PLANS = (Kind.SELECTOR, Kind.MEASUREMENT, Kind.RELEASE)
-"""What a plan names, and every side of a run needs."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ Places = Callable[[str, int, int], Worlds]
 
 
 def checks_of(plugins: Iterable[Plugin]) -> tuple[Check, ...]:
-    """The checks of methods from outside; none for populations and engines, nor where no plan fits any method.
+    """The checks of methods from outside; none for measurements, nor where no plan fits any method.
 
     Where some methods can be tested and others can't, the others have a check that says so.
     """

@@ -26,7 +26,6 @@ from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.datasets.registry import (
-    DATASETS,
     DEFAULT_NAME,
     PREFIX,
     dataset_name,
@@ -91,7 +90,7 @@ class Wanted:
     @property
     def item_origin(self) -> ItemOrigin:
         """What decides the list of items, found without reading all of the data."""
-        if self.synthetic is not None and dataset_name(self.synthetic) in DATASETS.built_in:
+        if self.synthetic is not None:
             return ItemOrigin.SYNTHETIC
         if self.items_file is not None or self.item_names is not None or self.columns.bins is not None:
             return ItemOrigin.PUBLIC
@@ -99,7 +98,7 @@ class Wanted:
             return item_origin(self.path, top_items=self.top_items)
         if self.top_items is not None:
             return ItemOrigin.TOP
-        if is_matrix(self.data) or self.synthetic is not None:
+        if is_matrix(self.data):
             return ItemOrigin.PUBLIC
         return origin_of(self.data) if is_population(self.data) else ItemOrigin.DATA
 

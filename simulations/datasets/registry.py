@@ -5,15 +5,11 @@ A new one is a class in this folder and one entry in DATASETS.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import Registry
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.paper_sets import PaperPopulation, RatesPopulation, ZipfPopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
@@ -42,7 +38,7 @@ class Dataset:
     defaults: Mapping[str, int | float]
 
 
-_OWN = {
+DATASETS = {
     DEFAULT_NAME: Dataset(
         HeavyTailedPopulation, "few items each, now and then somebody enormous", _SIZE | {"exponent": 1.0}
     ),
@@ -70,37 +66,6 @@ _OWN = {
 }
 
 
-def _accept(thing: Any, name: str | None) -> tuple[str, Dataset]:
-    """A function from outside that makes a population. Its parameters are those of its signature."""
-    if not callable(thing):
-        raise InvalidInput(
-            f"the population {name} is a {type(thing).__name__}", allowed="a function that makes a population"
-        )
-    parameters = dict(inspect.signature(thing).parameters)
-    if "seed" not in parameters:
-        raise InvalidInput(
-            f"the population {name} takes no seed",
-            allowed="a function of seed, by name, and of numbers with defaults",
-            advice="write def mine(*, users=1000, seed): ...",
-        )
-    defaults: dict[str, int | float] = {}
-    for key, parameter in parameters.items():
-        default = _SIZE.get(key) if parameter.default is parameter.empty else parameter.default
-        if key == "seed" or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        if isinstance(default, bool) or not isinstance(default, int | float):
-            raise InvalidInput(
-                f"the parameter {key} of the population {name} has no number as its default",
-                allowed="numbers, and no default for users and items",
-            )
-        defaults[key] = default
-    line = (inspect.getdoc(thing) or "a population of your own").splitlines()[0]
-    return str(name), Dataset(thing, line, defaults)
-
-
-DATASETS: Registry[Dataset] = Registry(Kind.POPULATION, _OWN, accept=_accept)
-
-
 def is_synthetic(text: str) -> bool:
     """True for the name of a synthetic population, False for a file."""
     return text.startswith(PREFIX)
@@ -109,10 +74,10 @@ def is_synthetic(text: str) -> bool:
 def dataset_name(text: str) -> str:
     """The name in `synthetic:NAME?...`; an unknown one is refused."""
     name = text.removeprefix(PREFIX).partition("?")[0]
-    if DATASETS.find(name) is None:
+    if name not in DATASETS:
         raise InvalidInput(
             f"unknown synthetic population {name!r}",
-            allowed=", ".join(DATASETS.with_installed()),
+            allowed=", ".join(DATASETS),
             advice="see fedhist data list",
         )
     return name
@@ -134,13 +99,7 @@ def make_population(text: str, *, seed: int, **sizes: int | None) -> Population:
             if key in values:
                 raise InvalidInput(f"{key} is given twice", allowed="once", advice=f"leave out --{key}")
             values[key] = size
-    made = dataset.make(seed=seed, **{**dataset.defaults, **values})
-    if not all(hasattr(made, name) for name in ("users", "domain_size", "shards")):
-        raise InvalidInput(
-            f"the synthetic population {name} is a {type(made).__name__}",
-            allowed="a fedhist.Population: users, domain_size and shards()",
-        )
-    return made
+    return dataset.make(seed=seed, **{**dataset.defaults, **values})
 
 
 def _parameters(name: str, query: str) -> dict[str, int | float]:

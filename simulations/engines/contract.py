@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import Registry
 from fedhist.simulations.faults import NO_FAULTS, Faults
 
 if TYPE_CHECKING:
@@ -27,32 +24,14 @@ if TYPE_CHECKING:
     from fedhist.simulations.engines.passes import Crew, Tally
 
 
-def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
-    """A function from outside that opens an engine."""
-    parameters = inspect.signature(thing).parameters if callable(thing) else {}
-    required = {
-        key for key, one in parameters.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
-    }
-    if len(required) != 2 or not {"seed", "observe"} <= set(parameters) or "observe" in required:
-        raise InvalidInput(
-            f"the engine {name} can't be opened over a population",
-            allowed="a function of (population, *, seed, observe=ignore) that opens a SimulatedTransport",
-        )
-    return str(name), thing
-
-
 IN_PROCESS = "in-process"
 
-ENGINES: Registry[Any] = Registry(
-    Kind.ENGINE,
-    {
-        IN_PROCESS: "in_process:open_in_process",
-        "ray": "ray_engine:open_ray",
-        "flower-simulation": "flower_simulation:open_flower_simulation",
-    },
-    accept=_accept,
-)
-"""Each engine's module and function, loaded when chosen because Flower and Ray are heavy; or the function itself."""
+ENGINES = {
+    IN_PROCESS: "in_process:open_in_process",
+    "ray": "ray_engine:open_ray",
+    "flower-simulation": "flower_simulation:open_flower_simulation",
+}
+"""Each engine's module and function, loaded when chosen because Flower and Ray are heavy."""
 
 DEFAULT_NODES = 100
 """How many nodes users are spread over."""
@@ -140,10 +119,7 @@ def engine_named(name: str, **options: float | str | Mapping[str, float]) -> Eng
             by kind, see `fedhist.simulations.faults`; `ray_address` for those on Ray, a cluster to join; and `workers`
             for in-process, the number of processes.
     """
-    found = ENGINES.find(name)
-    if found is None:
-        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES.with_installed()))
-    if isinstance(found, str):
-        module, function = found.split(":")
-        found = getattr(import_module(f"fedhist.simulations.engines.{module}"), function)
-    return partial(found, **options)
+    if name not in ENGINES:
+        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
+    module, function = ENGINES[name].split(":")
+    return partial(getattr(import_module(f"fedhist.simulations.engines.{module}"), function), **options)

@@ -26,7 +26,6 @@ from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import WHOLE_ROUND, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import IN_PLANS
 from fedhist.protocol.plugins.loading import Parcel, parcels, receive
 from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -191,7 +190,7 @@ class FlowerSimulation(SimulatedTransport):
                     self.folder,
                     self.seed,
                     cast=self.players if self.faults else None,
-                    plugins=parcels(one for one in registered() if one.identity.kind in IN_PLANS),
+                    plugins=parcels(registered()),
                 ),
                 num_supernodes=self.nodes,
                 backend_config={

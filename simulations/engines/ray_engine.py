@@ -22,7 +22,6 @@ from typing import Any, cast
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Divisible, Population
-from fedhist.protocol.plugins.identity import IN_PLANS, Kind
 from fedhist.protocol.plugins.loading import Parcel, parcels, receive
 from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -138,10 +137,9 @@ class RayCrew:
     """Passes over a population on the Ray that this process is connected to."""
 
     def __init__(self, population: Divisible) -> None:
-        kinds = (*IN_PLANS, Kind.POPULATION)
         self._users, self._block = population.users, block_of(population)
         self._population = pickle.dumps(population)
-        self._plugins = parcels(one for one in registered() if one.identity.kind in kinds)
+        self._plugins = parcels(registered())
 
     def __call__(self, tallies: Sequence[Tally[Any]], seen: Seen = unseen) -> list[Any]:
         """The sums over all users. RoundFailed if a part can't be done, however often it is tried."""

@@ -14,9 +14,9 @@ from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
 from fedhist.protocol.plugins.digests import own_digest
-from fedhist.protocol.plugins.identity import Kind, Plugin
+from fedhist.protocol.plugins.identity import Plugin
 from fedhist.protocol.plugins.loading import parcels
-from fedhist.protocol.plugins.registry import plugin_named, used_by
+from fedhist.protocol.plugins.registry import used_by
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
@@ -54,16 +54,12 @@ class Experiment:
         return {"fedhist": __version__, "seed": self.seed, "cells": cells, "code": code}
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """The methods and populations from outside that its cells use."""
+        """The methods from outside that its cells use."""
         cells = [cell for group in self.groups for cell in group.cells]
         found = [
             plugin
             for cell in cells
-            for plugin in (
-                *used_by(cell.settings.get("selector"), cell.settings.get("release")),
-                plugin_named(Kind.POPULATION, cell.users.kind),
-            )
-            if plugin is not None
+            for plugin in used_by(cell.settings.get("selector"), cell.settings.get("release"))
         ]
         return tuple(dict.fromkeys(found))
 

@@ -14,11 +14,9 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import plugin_named
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.datasets.registry import PREFIX, dataset_name, is_synthetic, make_population
+from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
 from fedhist.simulations.population_checks import check_not_empty
@@ -225,11 +223,7 @@ def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
 
 def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
     """The digest of `drawn_once`, whose users are a function of these arguments alone."""
-    plugin = plugin_named(Kind.POPULATION, dataset_name(text))
-    code = [] if plugin is None else [str(plugin.identity)]
-    content = json.dumps(
-        [text, seed, {name: size for name, size in sizes.items() if size is not None}, *code]
-    )
+    content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
     return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 

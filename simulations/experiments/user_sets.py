@@ -23,14 +23,8 @@ _OWNER_ALONE = 0o700
 FILE = "file"
 
 
-def has_sizes(name: str) -> bool:
-    """Whether there is a synthetic population of this name whose users and items can be set."""
-    found = DATASETS.find(name)
-    return found is not None and {"users", "items"} <= found.defaults.keys()
-
-
-SYNTHETIC = tuple(filter(has_sizes, DATASETS.built_in))
-"""Those of the project."""
+SYNTHETIC = tuple(name for name, one in DATASETS.items() if {"users", "items"} <= one.defaults.keys())
+"""The synthetic populations whose users and items can be set."""
 
 
 @dataclass(frozen=True, kw_only=True)

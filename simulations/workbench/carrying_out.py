@@ -27,7 +27,6 @@ from fedhist.simulations.campaign import check_memory, check_same_memory
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import (
     DEFAULT_NODES,
-    ENGINES,
     IN_PROCESS,
     ON_NODES,
     Engine,
@@ -349,7 +348,7 @@ def engine_of(asked: Asked, plan: Plan) -> Engine:
         name: getattr(asked, name) for name in ("dropout", "faulty") if getattr(asked, name)
     }
     nodes = asked.nodes if plan.participants is None else plan.participants
-    if (asked.engine in ON_NODES or (own and asked.engine in ENGINES.built_in)) and nodes is not None:
+    if (asked.engine in ON_NODES or own) and nodes is not None:
         own["nodes"] = nodes
     for name in ("ray_address", "workers"):
         if getattr(asked, name) is not None:

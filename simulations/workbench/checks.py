@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from fedhist.protocol.plan.masking_terms import MAX_SHARE
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.simulations.engines.contract import (
     DEFAULT_NODES,
-    ENGINES,
     IN_PROCESS,
     ON_NODES,
     ON_RAY,
@@ -139,12 +137,6 @@ def _check_faults(asked: Asked, faults: Faults, *, masked: bool) -> None:
             "--faulty with --ledger",
             allowed="--faulty without --ledger",
             advice="what is charged to people should be a release, and not one with made-up nodes in it",
-        )
-    opened, needed = ENGINES.find(asked.engine), {one for one in ("dropout", "faulty") if getattr(asked, one)}
-    if callable(opened) and not needed <= set(inspect.signature(opened).parameters):
-        raise InvalidInput(
-            f"the engine {asked.engine} has no faulty nodes",
-            allowed=f"--dropout and --faulty with --engine {', '.join(ENGINES.built_in)}",
         )
 
 

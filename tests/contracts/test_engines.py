@@ -12,19 +12,20 @@ from dataclasses import replace
 import pytest
 
 from fedhist import SeededSource
-from fedhist.testing import ENGINE, check_engine
-from tests.support.api import ENGINE_PLANS, ENGINES, USERS, InProcess, compared, engine_named, materialise
+from tests.builders import ROOT
+from tests.support.api import ENGINES, InProcess, engine_named, materialise
+from tests.support.engines import ENGINE, ENGINE_PLANS, USERS, check_engine, compared
 
 # Flower reads its environment once, so its engine starts in a process of its own, and once for all checks.
-SCRIPT = """
-import json
+SCRIPT = f"""
+import json, sys
+sys.path.append({str(ROOT)!r})
 from fedhist.simulations.engines.contract import engine_named
-from fedhist.testing import ENGINE
-from fedhist.testing.engines import compared
+from tests.support.engines import ENGINE, compared
 
-faults = {"nodes": 10, "dropout": 0.1, "faulty": {"inflate": 0.1}}
+faults = dict(nodes=10, dropout=0.1, faulty=dict(inflate=0.1))
 here, there = engine_named("flower-simulation", **faults), engine_named("in-process", **faults)
-runs, problems = compared(here, reference=there), {}
+runs, problems = compared(here, reference=there), dict()
 for check in ENGINE.checks:
     try:
         ENGINE.run(check, runs)

@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from fedhist import HeavyTailedPopulation, PoissonPopulation, SparsePopulation
-from fedhist.testing import POPULATION, check_population
 from tests.support.api import histograms_of, parts_of, read_part, write_mapped
+from tests.support.populations import POPULATION, check_population
 
 ROWS = np.random.Generator(np.random.Philox(1)).poisson(1.0, size=(40, 5))
 SPARSE = SparsePopulation.from_scipy(csr_array(ROWS), labels=["a", "b", 7, "7", "ü"])

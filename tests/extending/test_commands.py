@@ -85,12 +85,10 @@ def test_a_comparison_in_two_processes_goes_on_and_refuses_edited_code(call, sam
         "compare",
         "--plugin",
         "mine.py",
-        "--plugin",
-        "others.py",
         "--selectors",
         "mine,weighted-quantile",
     )
-    more = ("--synthetic", "twins", *SIZE, "--workers", "2", "--out", "compared")
+    more = (*SIZE, "--workers", "2", "--out", "compared")
     assert call(*compare, *more, "--trials", "2")[0] == 0
     rows = polars.read_csv(samples / "compared" / "table.csv")
     assert rows["selector"].to_list() == ["mine", "weighted-quantile"]
@@ -132,11 +130,6 @@ def test_what_a_file_prints_is_no_part_of_the_document(call, samples: Path) -> N
 
 
 def test_the_other_commands_take_names_from_it(call) -> None:
-    code, printed, _ = call("data", "list", "--plugin", "others.py")
-    assert "synthetic:twins?users=50000&items=1000&mean=3.0\n    Users alike." in printed
-    assert call("data", "describe", "--plugin", "others.py", "synthetic:twins?users=30&items=4")[0] == 0
-    assert call("run", "--plugin", "others.py", "--data", "synthetic:twins?users=30&items=4", "--engine", "here",
-                "--json")[0] == 0  # fmt: skip
     plan = ("plan", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--epsilon", "1,2", "--json")
     assert len(json.loads(call(*plan)[1])["rows"]) == 2
     code, _, said = call("plan", "--plugin", "holders.py", "--release", "holders", *SIZE)
@@ -151,9 +144,6 @@ def test_the_other_commands_take_names_from_it(call) -> None:
             "the plugin missing.py can't be read (No such file or directory)",
         ),
         (("run", "--selector", "mine", *SIZE), "unknown selector 'mine'"),
-        (("run", "--engine", "here", *SIZE), "there is no engine 'here'"),
-        (("compare", "--synthetic", "twins"), "there is no synthetic population 'twins'"),
-        (("audit", "--plugin", "others.py"), "nothing of population twins"),
         (("audit", "--plugin", "mine.py", "--only", "what"), "no check has 'what' in its name"),
     ],
 )

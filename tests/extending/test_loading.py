@@ -18,14 +18,12 @@ from fedhist.testing import check_plugin
 from tests.builders import ROOT
 from tests.extending.conftest import SAMPLES
 from tests.support.api import (
-    DATASETS,
     SELECTORS,
+    Fixed,
     InvalidFile,
     OtherPlugin,
     blamed,
-    engine_named,
     fitting,
-    make_population,
     own_digest,
     parcels,
     receive,
@@ -90,25 +88,6 @@ def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, mo
     (samples / "copy.py").write_text((samples / "mine.py").read_text())
     with pytest.raises(InvalidFile, match=r"copy\.py, line \d+: a selector mine is registered already, from"):
         fedhist.load_plugin("copy.py")
-
-
-def test_populations_and_engines_go_by_their_names(samples: Path) -> None:
-    fedhist.load_plugin(samples / "others.py")
-    assert DATASETS["twins"].defaults == {"users": 50_000, "items": 1_000, "mean": 3.0}
-    assert DATASETS["twins"].line == "Users alike."
-    population = make_population("synthetic:twins?mean=9", seed=1, users=40, items=5)
-    assert (population.users, population.domain_size) == (40, 5)
-    with pytest.raises(InvalidInput, match="has no parameter 'size'"):
-        make_population("synthetic:twins?size=9", seed=1)
-    plan = fedhist.Plan(users=40, items=5)
-    here = fedhist.simulate(population, plan, seed=2, engine=engine_named("here"))
-    assert here.threshold == fedhist.simulate(population, plan, seed=2).threshold
-
-
-def test_a_population_that_is_none_is_refused() -> None:
-    fedhist.register(lambda *, users, seed: 3, kind="population", name="nothing")
-    with pytest.raises(InvalidInput, match="the synthetic population nothing is a int"):
-        make_population("synthetic:nothing", seed=1)
 
 
 class TestInstalled:
@@ -190,17 +169,14 @@ class TestInstalled:
         sys.modules.pop("fedhist_mine")
 
     def test_all_kinds(self, install) -> None:
-        code = (SAMPLES / "holders.py").read_text() + (SAMPLES / "others.py").read_text().split('"""', 2)[2]
+        code = (SAMPLES / "holders.py").read_text()
         points = (
             "[fedhist.measurements]\nholders = fedhist_all:Holders\n[fedhist.releases]\nholders = "
-            "fedhist_all:ReleaseHolders\n[fedhist.populations]\npairs = fedhist_all:twins\n"
-            "[fedhist.engines]\nthere = fedhist_all:here\n"
+            "fedhist_all:ReleaseHolders\n"
         )
         code = "\n".join(line for line in code.splitlines() if not line.startswith("@fedhist"))
         install("fedhist_all", code, points)
         assert len(fedhist.Plan(**SMALL, release="holders").plugins) == 2
-        assert make_population("synthetic:pairs", seed=1, users=9, items=3).users == 9
-        assert engine_named("there").func.__name__ == "here"
         sys.modules.pop("fedhist_all")
 
 
@@ -232,26 +208,33 @@ class TestWorkers:
     def test_what_a_session_made_is_sent_by_value(self) -> None:
         share = 0.5
 
-        @fedhist.register(kind="population", name="session")
-        def made(*, users, items, seed):
-            return fedhist.PoissonPopulation(users=users, items=items, mean=share, seed=seed)
+        @fedhist.register
+        class Made(Fixed):
+            name = "session"
+
+            @property
+            def share(self):
+                return share
 
         sent = parcels(registered())
         before = [plugin.identity for plugin in registered()]
         restore({})
         receive(sent)
         assert [plugin.identity for plugin in registered()] == before
-        assert make_population("synthetic:session", seed=1, users=7, items=2).users == 7
+        assert SELECTORS["session"].share == 0.5
 
     def test_what_can_t_be_sent_says_what_to_do(self) -> None:
         import threading
 
         lock = threading.Lock()
 
-        @fedhist.register(kind="population", name="locked")
-        def made(*, users, seed):
-            with lock:
-                return users
+        @fedhist.register
+        class Locked(Fixed):
+            name = "locked"
+
+            def check(self, plan):
+                with lock:
+                    super().check(plan)
 
         with pytest.raises(InvalidInput, match=r"can't be sent to a worker process .*--plugin"):
             parcels(registered())
@@ -318,8 +301,6 @@ def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None
         fedhist.Plan(**settings, mechanism="laplace", neighbours="replace-one"),
     )
     assert len(check_plugin("holders", plans=plans)) == 2
-    fedhist.load_plugin(samples / "others.py")
-    check_plugin("twins")
     with pytest.raises(InvalidInput, match="this is no plugin"):
         check_plugin(3)
 

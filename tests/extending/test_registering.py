@@ -282,12 +282,8 @@ def test_a_selection_that_can_t_be_shown_is_refused(chosen, sentence):
 
 
 def test_an_engine_that_opens_nothing_is_a_sentence():
-    @fedhist.register(kind="engine", name="nothing")
-    def nothing(population, *, seed, observe=None):
-        return None
-
     with pytest.raises(InvalidInput, match="the engine opened a NoneType"):
-        fedhist.histogram(USERS, engine="nothing", seed=1)
+        fedhist.simulate(USERS, Small(), engine=lambda population, *, seed, observe: None)
 
 
 def rule_that_builds(name, **changes):
@@ -452,35 +448,23 @@ class ForAll(ClippedSum):
 
 
 @pytest.mark.parametrize(
-    ("thing", "named", "sentence"),
+    ("thing", "sentence"),
     [
-        (unnamed(), {}, "has no name"),
-        (Unfinished, {}, "has no charges, select"),
-        (TakesArguments, {}, "without arguments .*register an instance"),
-        (Fixed, {}, "the name fixed is that of a built-in selector"),
-        (type("Odd", (Middle,), {"name": "Odd Name"}), {}, "the name of a selector is 'Odd Name'"),
-        (type("Odd", (Middle,), {"reads": ("counts",)}), {}, "reads 'counts'; allowed: pairs"),
-        (type("Rule", (CentralNoise,), {"name": "discover"}), {}, "that of a built-in release rule"),
-        (Offers, {}, "offers counts, weights, which another one offers"),
-        (ForAll, {}, "is for releases of the project"),
-        (object(), {}, "object is no selector, measurement or release rule"),
-        (Middle, {"kind": "engine"}, "the kind 'engine' for a selector"),
-        (Middle, {"kind": "clip"}, "the kind 'clip'"),
-        (Middle, {"name": "other"}, "the name is 'other' and that of the selector itself is 'middle'"),
-        (lambda seed: None, {"kind": "population"}, "a population without a name"),
-        (lambda users: None, {"kind": "population", "name": "x"}, "takes no seed"),
-        (
-            lambda seed, size: None,
-            {"kind": "population", "name": "x"},
-            "size of the population x has no number",
-        ),
-        (lambda population: None, {"kind": "engine", "name": "x"}, "the engine x can't be opened"),
-        (USERS, {"kind": "population", "name": "zipf"}, "is a HeavyTailedPopulation; allowed: a function"),
+        (unnamed(), "has no name"),
+        (Unfinished, "has no charges, select"),
+        (TakesArguments, "without arguments .*register an instance"),
+        (Fixed, "the name fixed is that of a built-in selector"),
+        (type("Odd", (Middle,), {"name": "Odd Name"}), "the name of a selector is 'Odd Name'"),
+        (type("Odd", (Middle,), {"reads": ("counts",)}), "reads 'counts'; allowed: pairs"),
+        (type("Rule", (CentralNoise,), {"name": "discover"}), "that of a built-in release rule"),
+        (Offers, "offers counts, weights, which another one offers"),
+        (ForAll, "is for releases of the project"),
+        (object(), "object is no selector, measurement or release rule"),
     ],
 )
-def test_a_bad_one_is_refused_at_once(thing, named, sentence):
+def test_a_bad_one_is_refused_at_once(thing, sentence):
     with pytest.raises(InvalidInput, match=sentence):
-        fedhist.register(thing, **named)
+        fedhist.register(thing)
     assert registered() == ()
 
 
@@ -534,14 +518,10 @@ def test_a_function_that_names_itself_and_data_of_the_module_have_a_digest():
     digest = session_digest(compiled(code))
     assert session_digest(compiled(code.replace("2]", "3]"))) != digest
 
-    @fedhist.register(kind="population", name="recursive")
-    def made(*, users, seed):
-        return made(users=users - 1, seed=seed)
-
 
 def test_kinds_and_groups():
     assert {kind.group for kind in Kind} == {
-        "fedhist.selectors", "fedhist.measurements", "fedhist.releases", "fedhist.populations", "fedhist.engines",
+        "fedhist.selectors", "fedhist.measurements", "fedhist.releases",
     }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedhist import HeavyTailedPopulation, Histograms, InvalidInput, PoissonPopulation
-from fedhist.testing import check_population
 from tests.support.api import DATASETS, PaperPopulation, make_population, materialise
+from tests.support.populations import check_population
 
 
 def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedhist import InvalidInput
-from fedhist.testing import check_population
 from tests.support.api import GuessedPopulation, user_totals
+from tests.support.populations import check_population
 
 
 def shape(population: GuessedPopulation) -> tuple[np.ndarray, float]:

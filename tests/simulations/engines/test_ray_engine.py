@@ -16,6 +16,7 @@ import pytest
 import fedhist
 from fedhist import HeavyTailedPopulation, InvalidInput, RoundFailed, SeededSource
 from fedhist.testing import PLANS
+from tests.builders import ROOT
 from tests.loopback_cluster import SECONDS, Cluster, environment, loopback_cluster
 from tests.support.api import (
     ItemTotals,
@@ -200,11 +201,11 @@ class TestOnACluster:
 
 
 LOCAL = """
-import json
+import json, sys
+sys.path.append(ROOT)
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.testing import ENGINE
-from fedhist.testing.engines import ENGINE_PLANS, USERS, compared
+from tests.support.engines import ENGINE, ENGINE_PLANS, USERS, compared
 
 plans = {name: plan for name, plan in ENGINE_PLANS.items() if not plan.is_masked}
 problems = {}
@@ -224,7 +225,7 @@ print(json.dumps([problems, len(runs.here)]))
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_ray_of_our_own_keeps_the_engine_s_contract(tmp_path: Path) -> None:
-    problems, plans = json.loads(run(LOCAL, tmp_path))
+    problems, plans = json.loads(run(LOCAL.replace("ROOT", repr(str(ROOT))), tmp_path))
     assert problems == {}
     assert plans > 3
 

@@ -38,11 +38,11 @@ from tests.support.api import (
     engine_named,
     materialise,
     open_in_process,
-    plans_for,
     select_request,
 )
 from tests.support.api import cores_module as cores
 from tests.support.api import split_passes as split
+from tests.support.engines import plans_for
 
 USERS = materialise(HeavyTailedPopulation(users=300, items=12, seed=2))
 NAMED = materialise(ZipfPopulation(users=400, items=30, seed=3))

@@ -7,18 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhist.protocol.histograms import Population
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round, Total
-from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases import Release
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.contract import Engine, engine_named
-from fedhist.testing.cases import PLANS, by_label, variant
-from fedhist.testing.contract import Contract, require
+from fedhist import HeavyTailedPopulation, Ledger, Plan, Population, Release, SeededSource, run_rounds
+from fedhist.testing import PLANS, Contract
+from tests.support.api import EngineType as Engine
+from tests.support.api import Round, RoundReport, Total, by_label, engine_named, require, variant
 
 SEED = 8
 PARTICIPANTS = 10

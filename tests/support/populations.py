@@ -7,8 +7,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Divisible, Histograms, Population, labels_of
-from fedhist.testing.contract import Contract, require
+from fedhist import Histograms, Population
+from fedhist.testing import Contract
+from tests.support.api import MAX_USER_TOTAL, Divisible, labels_of, require
 
 POPULATION: Contract[Population] = Contract("population")
 
