@@ -55,7 +55,6 @@ def release_document(
             "at_least_level": LEVEL,
             "significant_items": int((release.at_least > 0).sum()),
             "which_to_use": which_to_use(release),
-            **_rest_document(release),
             "released_items": len(release.histogram),
             "ledger": [charge.to_json() for charge in release.charges],
             "total": total.to_json(),
@@ -83,25 +82,11 @@ def _campaign_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rest_document(release: Release) -> dict[str, float]:
-    """What clipping took in all, and what the estimates were multiplied by, where the plan asks for it."""
-    if release.rest is None or release.rest.total is None or release.rescaled_by is None:
-        return {}
-    return {
-        "rescaled_by": release.rescaled_by,
-        "rest_total": release.rest.total,
-        "rest_total_standard_error": release.rest.total_error,
-    }
-
-
 def which_to_use(release: Release) -> str:
     """Which of a release's numbers to use, in one sentence."""
-    limits = ""
-    if release.upper_limit is not None:
-        limits = (
-            f"; upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
-        )
-    return f"{_value_or_estimate(release)}; at_least is a lower limit of the exact count ({100 * LEVEL:.0f} %){limits}"
+    return (
+        f"{_value_or_estimate(release)}; at_least is a lower limit of the exact count ({100 * LEVEL:.0f} %)"
+    )
 
 
 def _value_or_estimate(release: Release) -> str:
@@ -109,11 +94,6 @@ def _value_or_estimate(release: Release) -> str:
         return "use value, which is debiased; estimate is the same"
     if release.bar is not None:
         return "use value; estimate is the same"
-    if release.rescaled_by is not None:
-        return (
-            f"use estimate if heavy users have the same mix of items as others: it is rescaled by "
-            f"{release.rescaled_by:.4g}; value is as clipped"
-        )
     return "use estimate for single items and value for sums of many items or of several releases"
 
 

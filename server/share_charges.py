@@ -8,7 +8,6 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.noisy_tail import select_multiplier, tail_design
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import release_share, smallest_steps
-from fedhist.protocol.plan.rest_terms import released_values
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, PureLoss
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
@@ -48,7 +47,7 @@ def release_shares_charge(plan: Plan, threshold: Threshold | None) -> Charge:
         # The narrowest share has the largest slack, so that what is planned covers every threshold.
         release_share(plan, steps),
         sensitivity,
-        coordinates=released_values(plan),
+        coordinates=plan.closed.items,
         epsilon=plan.epsilon,
         delta=plan.delta,
         multiplier=plan.multiplier if plan.norm is Norm.L2 else None,

@@ -40,7 +40,6 @@ MASKS = {
     "label_bytes",
 }
 WINDOWS = {"window", "campaign", "visits"}
-RESTS = {"upper_limits", "rescale"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
     "run_options:run": {"users", "items", "participants"},
@@ -51,7 +50,6 @@ NOT_OPTIONS = {
         "minimum_cohort",
         "debias",
         *WINDOWS,
-        *RESTS,
         *MASKS,
     },
     "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", *WINDOWS},

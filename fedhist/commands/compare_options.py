@@ -49,19 +49,14 @@ def _name(text: str) -> str:
     return text
 
 
-def _limit(text: str) -> float | str:
-    return NONE if text == NONE else float(text)
-
-
 NUMBERS = _list_of(float, "numbers")
-LIMITS = _list_of(_limit, f"numbers or {NONE}")
 WHOLE = _list_of(int, "whole numbers")
 NAMES = _list_of(_name, "names")
 DELTAS = _list_of(_delta, f"numbers or {PAPER_DELTA}")
 
 
 _SEVERAL = {
-    "mechanism": NAMES, "release": NAMES, "debias": NAMES, "rescale": NAMES, "upper_limits": LIMITS,
+    "mechanism": NAMES, "release": NAMES, "debias": NAMES,
     "masking": NAMES, "noise_from": NAMES, "epsilon": NUMBERS, "delta": DELTAS, "epsilon_select": NUMBERS,
     "delta_select": DELTAS, "max_threshold": NUMBERS, "threshold": NUMBERS,
 }  # fmt: skip
@@ -130,8 +125,6 @@ _SEVERAL = {
     several=_SEVERAL,
     delta={"help": f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."},
     debias={"help": f"{FIELDS['debias'].meaning} {NONE} in the list is the method without."},
-    rescale={"help": f"{FIELDS['rescale'].meaning} {NONE} in the list is the method without."},
-    upper_limits={"help": f"{FIELDS['upper_limits'].meaning} {NONE} in the list is the method without."},
 )
 @total_options(total_epsilon=NUMBERS, total_delta=DELTAS)
 @click.option(
@@ -143,8 +136,8 @@ _SEVERAL = {
 @click.option(
     "--best-by",
     type=click.Choice(list(RANKINGS)),
-    help="What the best method has least of: the loss of the released values, or that of the estimates. "
-    "[default: loss; estimate-loss with --rescale]",
+    default="loss",
+    help="What the best method has least of: the loss of the released values, or that of the estimates.",
 )
 @plugin_option
 @click.option("--trials", type=int, default=20, metavar="T", help="The number of runs of each combination.")

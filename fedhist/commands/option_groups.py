@@ -37,8 +37,8 @@ GROUPS = (
     OptionGroup(
         "Method",
         "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
-        "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --upper-limits --rescale "
-        "--debias --release --discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
+        "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --debias "
+        " --release --discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
     ),
     OptionGroup(
         "Masking",

@@ -32,9 +32,6 @@ PLANS: dict[str, Plan] = {
         "auto": _CLOSED | {"mechanism": "auto"},
         "auto, replace-one": _CLOSED | {"mechanism": "auto", "neighbours": "replace-one"},
         "masked auto": _CLOSED | _MASKED | {"mechanism": "auto"},
-        "with rests": _CLOSED
-        | {"upper_limits": 90.0, "rescale": "proportional", "neighbours": "replace-one"},
-        "device noise, rests": _DEVICES | {"mechanism": "laplace", "upper_limits": 30.0},
         "debiased": _CLOSED | {"debias": "poisson", "mechanism": "laplace"},
         "debiased gaussian": _CLOSED | {"debias": "poisson", "mechanism": "gaussian"},
         "open": _ABOVE_BAR,

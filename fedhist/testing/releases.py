@@ -146,7 +146,7 @@ def estimates_and_limits_follow_from_the_release(ruled: Ruled) -> None:
             _Run(ruled.rule, plan, seed=seed).release() for seed in (3, 3, *range(4, 4 + REPEATS // 3))
         ]
         for release in releases:
-            estimate, limit, least = release.estimate, release.upper_limit, release.at_least
+            estimate, least = release.estimate, release.at_least
             require(
                 estimate.shape == least.shape == release.histogram.shape,
                 "there is not one estimate and one lower limit for each value",
@@ -157,12 +157,6 @@ def estimates_and_limits_follow_from_the_release(ruled: Ruled) -> None:
             require(
                 bool(((least >= 0) & (least <= estimate)).all()),
                 "a lower limit is below 0, above the estimate or no number",
-            )
-            measured_rest = limit is not None and bool((np.isfinite(limit) & (limit >= 0)).all())
-            require(measured_rest or limit is None, "an upper limit is below 0 or no number")
-            require(
-                measured_rest == (plan.upper_limits is not None),
-                "upper limits where none are measured, or none",
             )
         require(
             np.array_equal(releases[0].estimate, releases[1].estimate), "an estimate is not deterministic"

@@ -55,23 +55,15 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
     total = sum_items(histograms) << threshold.bits
     clipped = is_clipped(histograms, threshold, norm=norm)
     if clipped.any():
-        above, taken = rest_of(histograms, clipped, threshold, norm=norm, source=source)
-        total -= sum_by_item(taken, above.items, above.domain_size)
+        above = take_users(histograms, clipped)
+        words = source.user_words(histograms.user_numbers()[clipped])
+        kept = (
+            _shrink_l1(above, threshold, words)
+            if norm is Norm.L1
+            else shrink_l2(above, np.full(above.users, threshold.steps, dtype=np.int64), words)
+        )
+        total -= sum_by_item((above.counts << threshold.bits) - kept, above.items, above.domain_size)
     return total
-
-
-def rest_of(
-    histograms: Histograms, clipped: Flags, threshold: Threshold, *, norm: Norm, source: Source
-) -> tuple[Histograms, Integers]:
-    """The users above the bound, and what clipping takes of each of their entries, in steps: not negative."""
-    above = take_users(histograms, clipped)
-    words = source.user_words(histograms.user_numbers()[clipped])
-    kept = (
-        _shrink_l1(above, threshold, words)
-        if norm is Norm.L1
-        else shrink_l2(above, np.full(above.users, threshold.steps, dtype=np.int64), words)
-    )
-    return above, (above.counts << threshold.bits) - kept
 
 
 def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:

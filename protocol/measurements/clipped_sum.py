@@ -13,7 +13,6 @@ import numpy as np
 from fedhist.display.plurals import counted
 from fedhist.protocol.clips.campaign_bound import sum_bounded
 from fedhist.protocol.clips.clipping import sum_clipped
-from fedhist.protocol.clips.rests import sum_with_rests
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
@@ -21,7 +20,6 @@ from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Su
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import SLACK, beyond, sum_at_most
 from fedhist.protocol.plan.device_noise import release_share
-from fedhist.protocol.plan.rest_terms import part_bound, parts, released_values
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
@@ -35,11 +33,9 @@ _GRID_SPREAD = 3
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum(Measurement[Bound]):
-    """A value an item, in steps of the grid, and, where the plan asks for it, what clipping took (`rest_terms`).
+    """A value an item, in steps of the grid. `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs.
 
-    `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs. The parts beside the histogram are not negative
-    and have norms of at most E: `clips/rests.py` scales and cuts each user's, for every draw. In a campaign, users are
-    clipped to what they have left of their bound, too.
+    In a campaign, users are clipped to what they have left of their bound, too.
     """
 
     name = "clipped-sum"
@@ -60,11 +56,6 @@ class ClippedSum(Measurement[Bound]):
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
-        beside = (
-            " Beside it goes what clipping took, in so coarse a unit that it needs little of the budget."
-            if parts(plan)
-            else ""
-        )
         bounded = (
             "" if plan.visits is None else " Who has less left of the campaign's bound is clipped to that."
         )
@@ -74,9 +65,8 @@ class ClippedSum(Measurement[Bound]):
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
             sends=f"a {noisy}whole number for each item found"
             if plan.is_discovered
-            else counted(released_values(plan), f"{noisy}whole number"),
+            else counted(plan.closed.items, f"{noisy}whole number"),
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
-            + beside
             + bounded
             + by_devices,
             clip=f"{norm} clip",
@@ -91,7 +81,7 @@ class ClippedSum(Measurement[Bound]):
     @cached_property
     def shape(self) -> Shape:
         """A value an item."""
-        plan, length = self.plan, released_values(self.plan)
+        plan, length = self.plan, self.plan.closed.items
         if self.share is not None:
             noise = self.share.reach(length, plan.masks.participants)
         else:
@@ -110,8 +100,6 @@ class ClippedSum(Measurement[Bound]):
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """Clipped, rounded to the grid, added up."""
-        if parts(self.plan):
-            return Summed(sum_with_rests(self.plan, users, self.threshold, source=source))
         if self.plan.visits is not None:
             if users.left is None:
                 raise InvalidPopulation(
@@ -125,14 +113,11 @@ class ClippedSum(Measurement[Bound]):
 
     def check(self, summed: Summed, users: int) -> None:
         """The norm of a sum is at most the sum of the norms."""
-        items, norm = self.plan.closed.items, self.plan.norm
-        part = part_bound(self.threshold.steps, norm)
-        pieces = np.split(summed.values, range(items, len(summed.values), items))
-        for piece, bound in zip(pieces, (self.threshold.steps, part, part), strict=False):
-            if norm is Norm.L1:
-                sum_at_most(piece, users * bound, "the l1 norm")
-            elif float(np.linalg.norm(piece.astype(np.float64))) > users * bound * SLACK:
-                raise beyond("the l2 norm")
+        bound = users * self.threshold.steps
+        if self.plan.norm is Norm.L1:
+            sum_at_most(summed.values, bound, "the l1 norm")
+        elif float(np.linalg.norm(summed.values.astype(np.float64))) > bound * SLACK:
+            raise beyond("the l2 norm")
 
     def read(self, total: Total) -> Total:
         """As it came: under masks it is a number only once the noise is in it."""
@@ -140,7 +125,7 @@ class ClippedSum(Measurement[Bound]):
 
     def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
         """Items and what is left of them, largest first."""
-        return shown_items(summed.values[: self.plan.closed.items], labels, most, bits=self.plan.grid_bits)
+        return shown_items(summed.values, labels, most, bits=self.plan.grid_bits)
 
 
 def shown_items(values: Integers, labels: Labels, most: int, *, bits: int) -> list[tuple[str, float]]:

@@ -209,18 +209,6 @@ class PlanFields:
         "counts that are Poisson distributed. For one item or few.",
         choices=("poisson",),
     )
-    upper_limits: float | None = _field(
-        None,
-        "Also release an upper limit for every true count, from what clipping takes, item by item, from users whose "
-        "counts have a norm of up to R. Costs 5 % more noise (gaussian) or 10 % (laplace).",
-        symbol="R",
-    )
-    rescale: str | None = _field(
-        None,
-        "Also measure the total that clipping takes, and give it back to the estimates in proportion. For data whose "
-        "heavy users have the same mix of items as others. Costs 5 % more noise (gaussian) or 10 % (laplace).",
-        choices=("proportional",),
-    )
     masking: str = _field(
         "none",
         "secagg: participants mask what they send, so that the server learns sums only, if it follows the protocol; "

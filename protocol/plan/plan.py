@@ -38,7 +38,6 @@ from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, describ
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_dropout_share
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
-from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
@@ -110,7 +109,6 @@ class Plan(PlanFields):
             self._set("delta", 0.0)
         check_discovery(self)
         check_thresholds(self)
-        check_rest(self)
         check_device_noise(self)
         check_table(self)
 
@@ -386,9 +384,8 @@ class Plan(PlanFields):
         bounds apart.
         """
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
-        beside = (part_bound(bound, self.norm),) * parts(self)
         items = self.items if self.campaign is None else None
-        return clipped_sum(bound, domain_size=items, neighbours=self.neighbours, beside=beside)
+        return clipped_sum(bound, domain_size=items, neighbours=self.neighbours)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""

@@ -36,8 +36,6 @@ class PlanSettings(TypedDict, total=False):
     buckets: int
     score_sensitivity: str
     debias: str | None
-    upper_limits: float | None
-    rescale: str | None
     masking: str
     participants: int | None
     corrupt_share: float

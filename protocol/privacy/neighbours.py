@@ -72,35 +72,26 @@ class Sensitivity:
         return root if root * root == self.square else root + 1
 
 
-def clipped_sum_l1(
-    bound: int, *, domain_size: int | None, neighbours: Neighbours, beside: tuple[int, ...] = ()
-) -> Sensitivity:
-    """Sum of histograms that were clipped to l1 norm `bound`, with further parts of at most these norms beside them.
+def clipped_sum_l1(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
+    """Sum of histograms that were clipped to l1 norm `bound`.
 
     Zero out: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace one: by q - q', and
     |q - q'|_1 <= |q|_1 + |q'|_1 <= 2 bound, reached by (bound, 0) and (0, bound). With a single item both are
-    numbers in [0, bound], so their difference is at most the bound. Parts beside the histogram make q longer, and the
-    l1 norm of the whole is at most the sum of their bounds; with them there is more than a single value.
+    numbers in [0, bound], so their difference is at most the bound.
     """
-    doubled = neighbours is Neighbours.REPLACE_ONE and (domain_size != 1 or bool(beside))
-    whole = bound + sum(beside)
-    return Sensitivity(square=(2 * whole if doubled else whole) ** 2, norm=Norm.L1, neighbours=neighbours)
+    doubled = neighbours is Neighbours.REPLACE_ONE and domain_size != 1
+    return Sensitivity(square=(2 * bound if doubled else bound) ** 2, norm=Norm.L1, neighbours=neighbours)
 
 
-def clipped_sum_l2(
-    bound: int, *, domain_size: int | None, neighbours: Neighbours, beside: tuple[int, ...] = ()
-) -> Sensitivity:
-    """Sum of non-negative histograms that were clipped to l2 norm `bound`, with non-negative parts beside them.
+def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
+    """Sum of non-negative histograms that were clipped to l2 norm `bound`.
 
     Zero out: |q|_2 <= bound. Replace one: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
     product of two non-negative vectors is not negative; reached by (bound, 0) and (0, bound). With a single item
-    the difference of two numbers in [0, bound] is at most the bound. Parts beside the histogram make q longer and
-    leave it non-negative, and the square of its norm is at most the sum of the squares of their bounds; with them there
-    is more than a single value.
+    the difference of two numbers in [0, bound] is at most the bound.
     """
-    doubled = neighbours is Neighbours.REPLACE_ONE and (domain_size != 1 or bool(beside))
-    square = bound**2 + sum(part**2 for part in beside)
-    return Sensitivity(square=2 * square if doubled else square, norm=Norm.L2, neighbours=neighbours)
+    doubled = neighbours is Neighbours.REPLACE_ONE and domain_size != 1
+    return Sensitivity(square=2 * bound**2 if doubled else bound**2, norm=Norm.L2, neighbours=neighbours)
 
 
 def weight_cap(sparsity: int) -> int:

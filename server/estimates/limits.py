@@ -32,8 +32,7 @@ condition is monotone in x because the noise has a log-concave law. A count is a
 The posterior is by the same law, and all else is as above.
 
 Users who dropped out are missing in the sum, so the limit holds for the count of all users, too. It does not hold
-against clients that make counts up. No upper limit follows from the noise: nothing here knows what clipping took away.
-See `clipped_mass` for one that devices measure.
+against clients that make counts up. No upper limit follows: nothing here knows what clipping took away.
 """
 
 from __future__ import annotations

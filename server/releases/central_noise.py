@@ -15,7 +15,6 @@ from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import MECHANISMS
-from fedhist.protocol.plan.rest_terms import TOTAL_CAP, part_bound, parts, released_values, rest_room
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -28,8 +27,7 @@ from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_n
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import NoiseLaw, estimates_and_limits, law_of_noise
-from fedhist.server.estimates.clipped_mass import rescaling, upper_limits
-from fedhist.server.releases.contract import Inference, Release, ReleaseRule, Rest, RuleWords
+from fedhist.server.releases.contract import Inference, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -58,8 +56,6 @@ class CentralNoise(ReleaseRule):
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""
         parameters: dict[str, float | int | str] = {"items": plan.closed.items, "grid_bits": plan.grid_bits}
-        if parts(plan):
-            parameters["values_with_what_clipping_took"] = released_values(plan)
         if threshold is not None:
             noise = release_noise(plan, threshold)
             parameters["threshold"] = threshold.value
@@ -82,7 +78,7 @@ class CentralNoise(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            infer=partial(inferred, plan, threshold, noised, law_of_noise(noise)),
+            infer=partial(inferred, threshold, noised, law_of_noise(noise)),
         )
 
 
@@ -106,44 +102,13 @@ def noise_warnings(plan: Plan, divided_by: int) -> dict[str, str]:
 
 def in_counts(plan: Plan, noised: Integers) -> Floats:
     """The items' values of a noised sum in steps."""
-    return np.ldexp(noised[: plan.closed.items].astype(np.float64), -plan.grid_bits)
+    return np.ldexp(noised.astype(np.float64), -plan.grid_bits)
 
 
-def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Inference:
-    """All that noised sums in steps tell of every item: post-processing."""
-    items, bits = plan.closed.items, threshold.bits
-    values = noised[:items]
-    estimated, least = (np.ldexp(one, -bits) for one in estimates_and_limits(values, law))
-    rest, limits, factor = _rest(plan, threshold, noised, law), None, None
-    if plan.upper_limits is not None:
-        limits = upper_limits(plan, threshold, values, noised[items : 2 * items], law)
-    if rest is not None and rest.total is not None:
-        factor = rescaling(estimated, rest.total, deviation=rest.total_error)
-    return Inference(
-        estimate=estimated if factor is None else factor * estimated,
-        at_least=least,
-        rest=rest,
-        upper_limit=limits,
-        rescaled_by=factor,
-    )
-
-
-def _rest(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Rest | None:
-    """What stands beside the clipped sum, in counts."""
-    if not parts(plan):
-        return None
-    items, part = plan.closed.items, part_bound(threshold.steps, plan.norm)
-    of_items = of_total = 0.0
-    if plan.upper_limits is not None:
-        of_items = math.ldexp(rest_room(plan, threshold.steps) / part, -threshold.bits)
-    if plan.rescale is not None:
-        of_total = math.ldexp(TOTAL_CAP * threshold.steps / part, -threshold.bits)
-    return Rest(
-        items=np.multiply(noised[items : 2 * items], of_items, dtype=np.float64) if of_items else None,
-        items_error=law.deviation * of_items,
-        total=float(noised[-1]) * of_total if of_total else None,
-        total_error=law.deviation * of_total,
-    )
+def inferred(threshold: Threshold, noised: Integers, law: NoiseLaw) -> Inference:
+    """What noised sums in steps tell of every item: post-processing."""
+    estimated, least = (np.ldexp(one, -threshold.bits) for one in estimates_and_limits(noised, law))
+    return Inference(estimate=estimated, at_least=least)
 
 
 def release_noise(plan: Plan, threshold: Threshold) -> Noise:

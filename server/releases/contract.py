@@ -46,30 +46,11 @@ class ItemRelease:
 
 
 @dataclass(frozen=True, eq=False)
-class Rest:
-    """What clipping took, as measured: with noise, in counts.
-
-    Args:
-        items: item by item; None where the plan has no upper limits.
-        total: of all items; None where the plan does not rescale.
-        items_error, total_error: standard errors of their noise; 0 where they are None.
-    """
-
-    items: Floats | None
-    items_error: float
-    total: float | None
-    total_error: float
-
-
-@dataclass(frozen=True, eq=False)
 class Inference:
     """What released values tell of every item; None for what they do not. `Release` explains each."""
 
     estimate: Floats | None = None
     at_least: Floats | None = None
-    rest: Rest | None = None
-    upper_limit: Floats | None = None
-    rescaled_by: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,21 +141,6 @@ class Release:
         return np.zeros(len(self.histogram)) if known is None else known
 
     @property
-    def rest(self) -> Rest | None:
-        """What clipping took; None where the plan does not measure it."""
-        return self.inference.rest
-
-    @property
-    def upper_limit(self) -> Floats | None:
-        """For each true count, from `rest`; None where the plan does not ask for it."""
-        return self.inference.upper_limit
-
-    @property
-    def rescaled_by(self) -> float | None:
-        """What the estimates were multiplied by; None where the plan does not ask for it."""
-        return self.inference.rescaled_by
-
-    @property
     def found_nothing(self) -> bool:
         """Whether a discovery found no item, so that there is neither a threshold nor a histogram."""
         return self.plan.discovers and self.discovery_share is None
@@ -215,13 +181,6 @@ class Release:
             "estimate": self.estimate.tolist(),
             "at_least": self.at_least.tolist(),
         }
-        if self.upper_limit is not None:
-            found["upper_limit"] = self.upper_limit.tolist()
-        if self.rest is not None and self.rest.items is not None:
-            found["rest"], found["rest_standard_error"] = (
-                self.rest.items.tolist(),
-                [self.rest.items_error] * items,
-            )
         if self.item_release is not None:
             before = self.item_release
             found["standard_error"] = before.errors.tolist()

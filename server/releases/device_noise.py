@@ -56,5 +56,5 @@ class DeviceNoise(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            infer=partial(inferred, plan, threshold, reading.values, law_of_shares(share, reading.shares)),
+            infer=partial(inferred, threshold, reading.values, law_of_shares(share, reading.shares)),
         )

@@ -56,7 +56,6 @@ _SELECTORS: dict[str, Callable[[], Worlds]] = {
     "exponential-sharp": partial(selector_worlds.open_selector, "exponential-sharp", 13, 28),
     "items, laplace": selector_worlds.fixed_items,
     "fixed, laplace": partial(selector_worlds.fixed, "laplace", epsilon=2.0),
-    "fixed, laplace, rests": partial(selector_worlds.with_rests, "laplace", epsilon=2.0),
 }
 _SLOW_SELECTORS: dict[str, Callable[[], Worlds]] = {
     "dpsgd": partial(selector_worlds.gaussian_steps, "dpsgd"),

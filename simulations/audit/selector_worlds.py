@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.rest_terms import TOTAL_CAP
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection.crossing import target_weight
@@ -185,22 +184,6 @@ def fixed(mechanism: str, **settings: Any) -> Worlds:
     if plan.neighbours == "replace-one":
         return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)
     return worlds
-
-
-def with_rests(mechanism: str, **settings: Any) -> Worlds:
-    """The same, and what clipping took beside it: a user above all caps fills every part."""
-    reach = 5 * LOW
-    plan = fixed_plan(mechanism, upper_limits=reach, rescale="proportional", **settings)
-
-    def evidence(release: Release) -> float:
-        rest = release.rest
-        if rest is None or rest.items is None or rest.total is None:
-            raise LookupError("the release has no rest")
-        found = evidence_of(rest.items[:1], reach - LOW, rest.items_error, plan.norm).sum()
-        found += evidence_of(np.array(rest.total), TOTAL_CAP * LOW, rest.total_error, plan.norm)
-        return closed_evidence([0])(release) + float(found)
-
-    return replace(closed_worlds(plan, [(0, HUGE)], [[]]), evidence=evidence)
 
 
 def _moved_evidence(release: Release) -> float:

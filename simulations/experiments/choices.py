@@ -11,11 +11,11 @@ DEFAULT_PARTICIPANTS = 100
 NONE = "none"
 """The word in a list for the absence of an optional setting."""
 
-OPTIONAL = ("debias", "rescale", "upper_limits")
+OPTIONAL = ("debias",)
 """The settings that a list may leave out with the word NONE."""
 
 SEVERAL = (
-    "mechanism", "release", "debias", "rescale", "upper_limits", "masking", "noise_from", "epsilon", "delta",
+    "mechanism", "release", "debias", "masking", "noise_from", "epsilon", "delta",
     "epsilon_select", "delta_select", "max_threshold", "threshold", "total_epsilon", "total_delta",
 )  # fmt: skip
 """The settings that may have several values."""

@@ -19,7 +19,7 @@ from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.report.methods import method_names
 
 PLAN_COLUMNS = (
-    "domain", "mechanism", "release", "debias", "rescale", "upper_limits", "masking", "noise_from", "participants",
+    "domain", "mechanism", "release", "debias", "masking", "noise_from", "participants",
     "epsilon", "delta", "epsilon_select", "delta_select", "neighbours", "min_threshold", "max_threshold",
     "candidates", "threshold",
 )  # fmt: skip
@@ -35,11 +35,6 @@ MEASURED = {
 
 BEST, SAME, WORSE = "best", "not different", "worse"
 """The results of a method: beside others a method is no different if the paired interval of the gap holds 0."""
-
-
-def default_ranking(cells: Sequence[Cell]) -> str:
-    """The loss of the values, or of the estimates where something is compared that changes the estimates alone."""
-    return "estimate-loss" if any("rescale" in cell.settings for cell in cells) else "loss"
 
 
 def rows_of(

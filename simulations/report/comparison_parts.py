@@ -24,7 +24,7 @@ from fedhist.simulations.report.methods import (
 from fedhist.simulations.report.pieces import Card, cards, figure, section, table
 
 _NUMBERS = (
-    *AXES, "users", "trials", "group", "gap_mean", "upper_limits", "loss_mean", "loss_low", "loss_high",
+    *AXES, "users", "trials", "group", "gap_mean", "loss_mean", "loss_low", "loss_high",
     "estimate_loss_mean", "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean",
     "significant_mean", "epsilon_total", "epsilon_tight",
 )  # fmt: skip

@@ -154,10 +154,6 @@ def _leaving(run: RunData) -> str:
         counted(len(run.values), "value"),
         "the thresholds" if run.plan.thresholds > 1 else "the threshold",
     ]
-    if run.plan.upper_limits is not None:
-        parts.append("what clipping took by item")
-    if run.plan.rescale is not None:
-        parts.append("what it took in all")
     return f"{', '.join(parts)} and the ledger"
 
 

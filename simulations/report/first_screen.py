@@ -83,17 +83,7 @@ def bound_words(run: RunData) -> str:
 def bias_words(run: RunData) -> str:
     """What clipping does to the values, and what the release tells of it; empty where that is undone."""
     bias = release_words(run.way).bias
-    if not bias:
-        return ""
-    if run.has_limits:
-        return f"{bias}; upper limits include what it may have taken."
-    if run.plan.rescale is not None:
-        taken, factor = run.document.get("rest_total", 0.0), run.document.get("rescaled_by", 1.0)
-        if factor == 1:
-            return f"{bias}; what it took could not be told from the noise, and estimates are as clipped."
-        measured = f"It took about {number(taken)} counts, as measured with noise"
-        return f"{bias}. {measured}: estimates are multiplied by {number(factor)} for that."
-    return f"{bias}; a release does not show by how much."
+    return f"{bias}; a release does not show by how much." if bias else ""
 
 
 def _kinds(run: RunData) -> list[str]:

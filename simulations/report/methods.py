@@ -27,12 +27,11 @@ _SHORT = {
     "delta": "delta", "epsilon_select": "epsilon'", "delta_select": "delta'", "max_threshold": "C_m",
     "threshold": "C",
 }  # fmt: skip
-_KINDS = ("selector", "mechanism", "release", "debias", "rescale", "upper_limits", "masking", "noise_from")
+_KINDS = ("selector", "mechanism", "release", "debias", "masking", "noise_from")
 """What a method has, or has not."""
 
 _WORDS = {
     "debias": {"poisson": "debiased"},
-    "rescale": {"proportional": "rescaled"},
     "masking": {"none": ""},
     "noise_from": {"server": "", "devices": "noise by devices"},
 }
@@ -99,9 +98,7 @@ def setting_of(group: Sequence[Row], numbers: Collection[str]) -> str:
 
 
 def _word(name: str, value: Any) -> str:
-    return (
-        f"limits up to {value:,g}" if name == "upper_limits" else _WORDS.get(name, {}).get(value, str(value))
-    )
+    return _WORDS.get(name, {}).get(value, str(value))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,8 +20,8 @@ from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
-_NUMBERS = ("values", "errors", "estimates", "at_least", "limits")
-_COLUMNS = ("value", "standard_error", "estimate", "at_least", "upper_limit")
+_NUMBERS = ("values", "errors", "estimates", "at_least")
+_COLUMNS = ("value", "standard_error", "estimate", "at_least")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +35,6 @@ class RunData:
         labels: names of the released items.
         values, errors: the released values and the standard errors of their noise.
         estimates, at_least: the estimates, and the lower limits of the true counts.
-        limits: the upper limits; not a number where none were measured.
         simulation: the content of `simulation.json`, if there is one.
         trace: what happened, of a run with --trace.
     """
@@ -49,7 +47,6 @@ class RunData:
     errors: Floats = field(repr=False)
     estimates: Floats = field(repr=False)
     at_least: Floats = field(repr=False)
-    limits: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
 
@@ -84,11 +81,6 @@ class RunData:
     def true(self) -> dict[int, int]:
         """The true counts of the rows with the largest values; only a simulation knows them."""
         return dict((self.simulation or {}).get("true", []))
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether every item has an upper limit."""
-        return len(self.limits) > 0 and bool(np.isfinite(self.limits).all())
 
     @property
     def found_nothing(self) -> bool:
@@ -173,9 +165,7 @@ def run_of(result: Result, name: str) -> RunData:
     rows = {
         kind: np.array(columns[column], dtype=np.float64)
         for kind, column in zip(_NUMBERS, _COLUMNS, strict=True)
-        if column in columns
     }
-    rows.setdefault("limits", np.full(len(rows["values"]), math.nan))
     return RunData(
         name=name,
         plan=result.release.plan,
@@ -194,12 +184,11 @@ def _read_histogram(path: Path) -> tuple[list[str], dict[str, Floats]]:
         with path.open(newline="", encoding="utf-8", errors="surrogatepass") as file:
             for row in csv.DictReader(file):
                 labels.append(row["item"])
-                known = [float(row[column]) for column in _COLUMNS[:-1]]
-                rows.append([*known, float(row.get(_COLUMNS[-1], math.nan))])
+                rows.append([float(row[column]) for column in _COLUMNS])
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
         raise damaged(path) from None
     columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(_NUMBERS))
-    if not np.isfinite(columns[:, :-1]).all():
+    if not np.isfinite(columns).all():
         raise damaged(path)
     return labels, dict(zip(_NUMBERS, columns.T, strict=True))
 

@@ -97,7 +97,6 @@ def _released(run: RunData, charts: Charts) -> str:
             number(float(run.estimates[row])),
             number(float(run.at_least[row])),
             number(float(run.values[row])),
-            *([number(float(run.limits[row]))] if run.has_limits else []),
             *([number(run.true[row]) if row in run.true else ""] if run.true else []),
         ]
         for row in rows
@@ -106,8 +105,7 @@ def _released(run: RunData, charts: Charts) -> str:
     heading = (
         f"The {len(rows)} largest of {len(run.values):,} items" if len(run.values) > len(rows) else several
     )
-    heads = ["item", "estimate", "at least", "value", *(["upper limit"] if run.has_limits else [])]
-    heads += ["true count (not private)"] if run.true else []
+    heads = ["item", "estimate", "at least", "value", *(["true count (not private)"] if run.true else [])]
     listing = table(heads, listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")

@@ -19,7 +19,7 @@ from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.engines.ray_runtime import check_address, check_installed
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.choices import COMPARING, NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE
-from fedhist.simulations.experiments.comparison import default_ranking, rows_of
+from fedhist.simulations.experiments.comparison import rows_of
 from fedhist.simulations.experiments.grid import Grid, combinations
 from fedhist.simulations.experiments.ray_tasks import OnRay
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment, working_folder
@@ -72,14 +72,13 @@ def compare(
     mechanism: str | Sequence[str] | None = None,
     release: str | Sequence[str] | None = None,
     debias: str | Sequence[str | None] | None = None,
-    rescale: str | Sequence[str | None] | None = None,
     masking: str | Sequence[str] = NONE,
     noise_from: str | Sequence[str] = "server",
     epsilon: float | Sequence[float] | None = None,
     delta: float | str | Sequence[float | str] | None = None,
     total_epsilon: float | Sequence[float] | None = None,
     total_delta: float | str | Sequence[float | str] | None = None,
-    best_by: str | None = None,
+    best_by: str = "loss",
     trials: int = 20,
     seed: int = 0,
     workers: int | None = None,
@@ -111,15 +110,13 @@ def compare(
         mechanism: gaussian, laplace or auto.
         release: release rules.
         debias: poisson; "none" in a list is the method without.
-        rescale: proportional; "none" in a list is the method without.
         masking: none, secagg or secagg-signed. Sums are those of masked rounds without drop-outs.
         noise_from: server, or devices, which needs masking.
         epsilon: the budget of the histogram.
         delta: of the histogram; "1/2n" is one over twice the users.
         total_epsilon: the budget of all rounds together, in the place of epsilon.
         total_delta: of all rounds together.
-        best_by: loss, of the released values, or estimate-loss, of the estimates. None for loss, and for estimate-loss
-            where rescale is compared, which changes the estimates alone.
+        best_by: loss, of the released values, or estimate-loss, of the estimates.
         trials: of each combination.
         seed: all trials follow from it.
         workers: processes; None for one for each core.
@@ -128,8 +125,8 @@ def compare(
         nodes: the participants of masked rounds. None for 100, or all users if they are fewer.
         out: a folder for the journal, table.csv, table.parquet and the figure. The same call with the same folder goes
             on where it was stopped.
-        settings: other fields of a plan; epsilon_select, delta_select, max_threshold, threshold and upper_limits take
-            several values, too.
+        settings: other fields of a plan; epsilon_select, delta_select, max_threshold and threshold take several
+            values, too.
 
     Returns:
         A data frame of the kind that came in, else of polars, with a row for each combination: the mean of the loss
@@ -161,7 +158,7 @@ def compare(
             ),
         )
         named_settings = {
-            "mechanism": mechanism, "release": release, "debias": debias, "rescale": rescale, "masking": masking,
+            "mechanism": mechanism, "release": release, "debias": debias, "masking": masking,
             "noise_from": noise_from, "epsilon": epsilon, "delta": delta, "total_epsilon": total_epsilon,
             "total_delta": total_delta,
         }  # fmt: skip
@@ -239,7 +236,7 @@ def run_comparison(
     out: Path | None,
     engine: str = IN_PROCESS,
     ray_address: str | None = None,
-    best_by: str | None = None,
+    best_by: str = "loss",
     counting: Counting | None = None,
     tell: Callable[[str], None],
     running: AbstractContextManager[None] | None = None,
@@ -256,7 +253,7 @@ def run_comparison(
             raise InvalidInput(f"{flag} is {count!r}", allowed="a whole number")
     check_trials(trials)
     _check_sizes(sources, grid)
-    if best_by not in (None, *RANKINGS):
+    if best_by not in RANKINGS:
         raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
     loaded = load_sets(sources, seed)
     found = combinations(grid, loaded.sets, loaded.sizes)
@@ -273,8 +270,7 @@ def run_comparison(
             counting=counting or Counting(),
             on_ray=on_ray,
         )
-        ranking = best_by or default_ranking(found.cells)
-        rows = rows_of(found.cells, found.plans, results, loaded.sizes, ranking=ranking)
+        rows = rows_of(found.cells, found.plans, results, loaded.sizes, ranking=best_by)
         if out is not None:
             from fedhist.simulations.figures.painting import draw_comparison
 

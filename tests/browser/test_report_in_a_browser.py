@@ -200,7 +200,7 @@ KINDS = {
     "closed": (),
     "discover": OPEN,
     "above-a-bar": (*OPEN, "--release", "truncated-laplace"),
-    "masked-noise-by-devices": (*MASKED, "--noise-from", "devices", "--upper-limits", "500"),
+    "masked-noise-by-devices": (*MASKED, "--noise-from", "devices"),
     "debiased": ("--debias", "poisson"),
     "faulty": ("--nodes", "10", "--dropout", "0.2", "--faulty", "inflate=0.1"),
     "shared": ("--no-evaluate",),

@@ -179,7 +179,7 @@ class TestAnswer:
             "--json",
         )
         assert {row["ranked_by"] for row in fedhist(*call).document()} == {"loss"}
-        rows = fedhist(*call, "--rescale", "none,proportional").document()
+        rows = fedhist(*call, "--best-by", "estimate-loss").document()
         assert {row["ranked_by"] for row in rows} == {"estimate-loss"}
         (best,) = [row for row in rows if row["result"] == "best"]
         assert best["estimate_loss_mean"] == min(row["estimate_loss_mean"] for row in rows)

@@ -13,7 +13,7 @@ from local_grid import LocalGrid, Node, message_of, outcome, run_server_app
 from fedhist import InvalidInput, Plan, RoundFailed, SeededSource
 from fedhist.client import Policy, mount
 from fedhist.server import run_on_grid
-from tests.asking import release_at
+from tests.asking import first_request, release_at
 from tests.builders import population_of
 from tests.support.api import (
     Envelope,
@@ -296,6 +296,8 @@ def test_a_nodes_log_has_the_servers_words_in_one_line(error: Exception) -> None
 
 
 def test_a_plan_that_is_too_large_is_not_the_nodes_configuration(tmp_path: Path) -> None:
-    plan = plan_of(items=2**27, selector="fixed", upper_limits=1e9, max_threshold=60)
+    table = {"domain": "open", "table_capacity": 2**22, "label_bytes": 1024}
+    plan = plan_of(items=None, selector=None, threshold=None, **table)
     node = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(minimum_masking="none"), identity=None)
-    assert_refused(node, plan, "malformed")
+    reply = node.answer(message_of(Envelope(run="one", request=first_request(plan)), "advertising"))
+    assert outcome(reply) == ("refused", "malformed")

@@ -263,13 +263,6 @@ def test_what_was_released_is_named_as_the_plan_makes_it(run: Run) -> None:
         assert f"Every user contributes at most C = {number(release.threshold)} in {norm} norm." in run.page
     left = [step.detail for step in run.steps if step.title == "released"]
     assert bool(left) != release.found_nothing
-    rest = release.rest
-    assert any("what clipping took by item" in words for words in left) == (
-        rest is not None and rest.items is not None
-    )
-    assert any("what it took in all" in words for words in left) == (
-        rest is not None and rest.total is not None
-    )
 
 
 @kinds
@@ -277,8 +270,6 @@ def test_what_clipping_did_is_said_as_it_was(run: Run) -> None:
     document, plan = run.data.document, run.plan
     some = len(run.data.values) > 0
     assert ("too small on average" in run.page) == (some and not plan.per_item)
-    assert ("upper limits include" in run.page) == (plan.upper_limits is not None)
-    assert ("estimates are multiplied" in run.page) == (document.get("rescaled_by", 1.0) != 1.0)
     assert ("Before debiasing" in run.page) == plan.per_item
     loss = f"Relative loss: {100 * document['relative_loss']:.1f} %"
     assert loss in run.page.replace("\u00a0", " ")

@@ -207,7 +207,6 @@ PLACES = {
     "fedhist.server.coordinator": "Asking Begin Planned Released advance",
     "fedhist.server.discovery": "_look discovery_charges found_items",
     "fedhist.server.drop_outs": "Fault",
-    "fedhist.server.estimates.clipped_mass": "rescaling",
     "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
     "fedhist.server.estimates.limits": "above_bar limits_above=above",
     "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",

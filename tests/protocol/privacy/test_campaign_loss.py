@@ -139,8 +139,6 @@ def test_a_charge_is_read_as_it_was_written() -> None:
         {"mechanism": "laplace"},
         {"mechanism": "auto", "selector": None, "threshold": None},
         {"debias": "poisson", "selector": None, "threshold": None},
-        {"upper_limits": 100.0},
-        {"rescale": "proportional"},
         {"masking": "secagg", "participants": 50, "noise_from": "devices"},
     ],
     ids=str,
