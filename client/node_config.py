@@ -38,6 +38,7 @@ class Kind(StrEnum):
     WHOLE = "whole number"
     SWITCH = "true or false"
     TEXT = "text"
+    COLUMN = "text, or a whole number"
     ADDRESS = "address"
     EDGES = "edges with commas between them, or START:STOP:STEP"
     SPELLING = " or ".join(NORMALISATIONS)
@@ -71,16 +72,21 @@ FILE_KEYS = (
         "in place of `data-path`, the address of a database; `${NAME}` is from the environment",
     ),
     Key("query", Kind.TEXT, "what the node asks its database; the rows are its users' observations"),
-    Key("user-column", Kind.TEXT, "the column of the user; left out: `user`, in any case"),
-    Key("item-column", Kind.TEXT, "the column of the item; left out: `item`, in any case"),
+    Key(
+        "user-column",
+        Kind.COLUMN,
+        "the column of the user; left out: `user`, in any case. Numbers from 1 for all columns: a text file without a "
+        "line of names",
+    ),
+    Key("item-column", Kind.COLUMN, "the column of the item; left out: `item`, in any case"),
     Key(
         "count-column",
-        Kind.TEXT,
+        Kind.COLUMN,
         "how many observations a row stands for; left out: `count`, or one a row without it",
     ),
     Key(
         "time-column",
-        Kind.TEXT,
+        Kind.COLUMN,
         "when a row was; the node then answers plans with a window only, each day once; needs a `memory-path`",
     ),
     Key(
@@ -143,10 +149,10 @@ class NodeSettings:
     data_path: Path | None = None
     db_url: str | None = field(default=None, repr=False)
     query: str | None = field(default=None, repr=False)
-    user_column: str = USUAL_COLUMNS.user
-    item_column: str = USUAL_COLUMNS.item
-    count_column: str | None = None
-    time_column: str | None = None
+    user_column: str | int = USUAL_COLUMNS.user
+    item_column: str | int = USUAL_COLUMNS.item
+    count_column: str | int | None = None
+    time_column: str | int | None = None
     separator: str | None = None
     bins: Collection[float] | None = None
     normalise: str | None = None
@@ -273,6 +279,7 @@ def _converted(key: Key, value: object) -> object:
     as_it_is = {
         Kind.TEXT: is_text,
         Kind.ADDRESS: is_text,
+        Kind.COLUMN: is_text or is_whole,
         Kind.WHOLE: is_whole,
         Kind.SWITCH: isinstance(value, bool),
         Kind.SPELLING: value in tuple(NORMALISATIONS),
@@ -307,6 +314,7 @@ _EXAMPLES = {
     Kind.PATH: 'a path in quotes, as in "/data/visits.csv"',
     Kind.PATHS: 'paths in quotes, as in "mine.py:others.py"',
     Kind.TEXT: 'a text in quotes, as in "customer"',
+    Kind.COLUMN: 'a text in quotes, as in "customer", or a whole number',
     Kind.ADDRESS: f'an address in quotes, as in "{EXAMPLE}"',
     Kind.EDGES: 'edges in quotes, as in "0,10,20,inf" or "0:100:10"',
     Kind.SPELLING: ", ".join(f'"{name}"' for name in NORMALISATIONS),

@@ -20,7 +20,8 @@ class Columns:
     """The columns of a table, and how a text file separates them.
 
     Args:
-        user, item: the names of these columns. The defaults are found in any case (User, ITEM), other names exactly.
+        user, item: the names of these columns. The defaults are found in any case (User, ITEM), other names exactly. In
+            a text file without a line of names, the numbers of its columns, from 1.
         count: the name of the column that says how many observations a row stands for. Without it that is the column
             count, in any case, or one observation a row if there is none.
         separator: the character between the fields of a text file; without it a comma, or a tab in .tsv files.
@@ -34,20 +35,26 @@ class Columns:
             has it; None where nobody needs to know a user again.
     """
 
-    user: str = "user"
-    item: str = "item"
-    count: str | None = None
+    user: str | int = "user"
+    item: str | int = "item"
+    count: str | int | None = None
     separator: str | None = None
     bins: Collection[float] | None = None
-    time: str | None = None
+    time: str | int | None = None
     window: Window | str | None = None
     user_key: bytes | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         named = (self.user, self.item, self.count or "count", *(() if self.time is None else (self.time,)))
-        if not all(isinstance(name, str) and name for name in named):
+        given = [name for name in (self.user, self.item, self.count, self.time) if name is not None]
+        numbers = [
+            name for name in given if isinstance(name, int) and not isinstance(name, bool) and name > 0
+        ]
+        if not all(isinstance(name, str) and name for name in given) and len(numbers) < len(given):
             raise InvalidInput(
-                "the name of a column is empty or no text", allowed="the names of columns as text"
+                "the name of a column is empty or no text, or only some columns are given by number",
+                allowed="the names of columns as text; in a text file without a line of names, the numbers from 1 of "
+                "the user's, the item's and all other columns that are read",
             )
         if len(set(named)) < len(named):
             raise InvalidInput(
@@ -68,10 +75,15 @@ class Columns:
             )
 
     @property
+    def numbered(self) -> bool:
+        """Whether they are given by number, for a text file without a line of names."""
+        return not isinstance(self.user, str)
+
+    @property
     def roles(self) -> dict[str, str]:
         """The names of the columns of the user, the item and the count, and with a window of the time."""
-        names = {"user": self.user, "item": self.item, "count": self.count or "count"}
-        return names if self.window is None or self.time is None else names | {"time": self.time}
+        names = {"user": str(self.user), "item": str(self.item), "count": str(self.count or "count")}
+        return names if self.window is None or self.time is None else names | {"time": str(self.time)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +93,11 @@ class Columns:
     def name_of(self, role: str) -> str:
         """The name of the column of the user, item, count or time."""
         return self.roles[role]
+
+    def numbers_of(self, width: int) -> dict[str, int] | None:
+        """From user, item, count and time to the numbers of their columns; None if there are fewer columns."""
+        numbers = {role: int(name) for role, name in self.roles.items() if name.isdecimal()}
+        return numbers if max(numbers.values()) <= width else None
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -129,6 +146,16 @@ class Columns:
 
 USUAL_COLUMNS = Columns()
 """user, item and maybe count."""
+
+
+def column_number(text: str) -> int:
+    """The number of a column of a table without a line of names."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise InvalidInput(
+            f"a column of a table without a line of names is called {text!r}",
+            allowed="the numbers of columns, from 1: --no-header --user-column 1 --item-column 2",
+        )
+    return int(text)
 
 
 def _checked_separator(text: str) -> str:

@@ -52,15 +52,17 @@ def data_files(path: Path) -> list[Path]:
     return tables
 
 
-def suffix_of(path: Path) -> str:
-    """What kind of file it is, by its name."""
+def suffix_of(path: Path, separator: str | None = None) -> str:
+    """What kind of file it is, by its name; a file with any other name is a text table if a separator is given."""
     suffix = _suffix(path)
+    if suffix is None and separator is not None and path.is_file():
+        return ".csv.gz" if path.name.lower().endswith(".gz") else ".csv"
     if suffix is None:
         check_is_file(path)
         raise InvalidFile(
             f"{path.name} has a suffix that is not known",
             allowed=", ".join((MATRIX, *TABLES)),
-            advice="convert the file, with fedhist data import if it can, or correct its name",
+            advice="convert the file, or correct its name; of a text table, name the --separator",
         )
     return suffix
 

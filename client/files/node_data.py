@@ -23,7 +23,7 @@ from fedhist.client.files.records import (
     NOBODY,
     add_rows,
     check_bins,
-    check_no_separator,
+    check_not_text,
     over_items,
     populated,
     population_in,
@@ -127,7 +127,7 @@ def _check_no_columns(columns: Columns) -> None:
 
 
 def _from_database(data: Database, columns: Columns, limit: Memory) -> Tabulation:
-    check_no_separator(columns, "a database")
+    check_not_text(columns, "a database")
     tabulation = Tabulation(memory=limit, lenient=True, user_key=columns.user_key)
     place = data.place
     with closing(data.batches(columns)) as batches:

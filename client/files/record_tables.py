@@ -41,13 +41,17 @@ def text_batches(
 
     advice = "write labels that hold a quote or a separator in double quotes, as UTF-8"
     why = partial(refused_table, path, separator) if tell else None
-    options: dict[str, Any] = {"separator": separator, "glob": False}
+    options: dict[str, Any] = {"separator": separator, "glob": False, "infer_schema": False}
     with unpacked_text(path) as source, _refusing_damage(path, advice=advice, why=why):
-        first = pl.read_csv(
-            source, has_header=False, n_rows=1, infer_schema=False, truncate_ragged_lines=True, **options
+        first = pl.read_csv(source, has_header=False, n_rows=1, truncate_ragged_lines=True, **options)
+        found = [name or "" for name in first.row(0)]
+        names = (
+            _numbered_columns(path, first.columns, columns)
+            if columns.numbered
+            else named_columns(path, found, columns)
         )
-        names = named_columns(path, [name or "" for name in first.row(0)], columns)
-        rows = pl.scan_csv(source, infer_schema=False, **options).select(list(names)).rename(names)
+        table = pl.scan_csv(source, has_header=not columns.numbered, **options)
+        rows = table.select(list(names)).rename(names)
         yield from rows.collect_batches(chunk_size=memory.batch_rows)
 
 
@@ -151,6 +155,18 @@ def _refusing_damage(
         raise found or InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice
         ) from None
+
+
+def _numbered_columns(path: Path, found: list[str], columns: Columns) -> dict[str, str]:
+    """From the reader's own names of the columns we read to user, item and count."""
+    numbers = columns.numbers_of(len(found))
+    if numbers is None:
+        raise InvalidFile(
+            f"the first line of {path} has {len(found)} columns, and one with a higher number was asked for",
+            allowed="the numbers of columns, from 1",
+            advice=f"check --user-column, --item-column and the --separator; {_ON_NODES}",
+        )
+    return {found[number - 1]: role for role, number in numbers.items()}
 
 
 def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, str]:

@@ -126,7 +126,10 @@ def read_tables(
     path: Path, columns: Columns, limit: Memory, follow: Following = NOBODY, *, lenient: bool = False
 ) -> Tabulation | None:
     """All rows of the tables that a path stands for; None for a matrix."""
-    tables = [_Table(file, suffix_of(file), columns, limit, tell=not lenient) for file in data_files(path)]
+    tables = [
+        _Table(file, suffix_of(file, columns.separator), columns, limit, tell=not lenient)
+        for file in data_files(path)
+    ]
     for table in tables:
         table.check()
     return None if tables[0].suffix == MATRIX else _read_all(tables, limit, follow, lenient=lenient)
@@ -161,7 +164,7 @@ def read_rows(
     """All rows of a data frame."""
     from fedhist.client.files.frames import frame_row, frame_table
 
-    check_no_separator(columns, "a data frame")
+    check_not_text(columns, "a data frame")
     table, place = frame_table(frame, columns), partial(frame_row, columns)
     tabulation = Tabulation(memory=limit, lenient=lenient, tell=follow.reading, user_key=columns.user_key)
     for start in range(0, table.height, limit.batch_rows):
@@ -194,7 +197,7 @@ def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
     if top_items is not None:
         return ItemOrigin.TOP
     first = data_files(path)[0]
-    named = suffix_of(first) != MATRIX or has_labels(first)
+    named = first.suffix.lower() != MATRIX or has_labels(first)
     return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
 
 
@@ -216,12 +219,8 @@ class _Table:
                 allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
                 advice="leave them out",
             )
-        if self.columns.separator is not None and not self.suffix.startswith((".csv", ".tsv")):
-            raise InvalidInput(
-                f"{self.path} has no separator",
-                allowed="a separator for .csv and .tsv files",
-                advice="leave it out",
-            )
+        if not self.suffix.startswith((".csv", ".tsv")):
+            check_not_text(self.columns, str(self.path))
         check_content(self.path, self.suffix)
         if self.suffix == PARQUET:
             check_parquet(self.path, frozenset(name.lower() for name in self.columns.names))
@@ -311,12 +310,18 @@ def _size(length: int) -> str:
     return f"{length / 1e9:,.1f} GB" if length >= 1e9 else f"{length / 1e6:,.1f} MB"
 
 
-def check_no_separator(columns: Columns, data: str) -> None:
-    """Refuse a separator for data that is no text file."""
-    if columns.separator is not None:
-        raise InvalidInput(
-            f"a separator for {data}", allowed="a separator for a text file", advice="leave it out"
-        )
+def check_not_text(columns: Columns, data: str) -> None:
+    """Refuse what only text files have: a separator, and no line of names."""
+    for name, given in (
+        ("a separator", columns.separator is not None),
+        ("columns by number", columns.numbered),
+    ):
+        if given:
+            raise InvalidInput(
+                f"{name} for {data}",
+                allowed=f"{name} for .csv, .tsv and other text files",
+                advice="leave it out",
+            )
 
 
 def check_bins(columns: Columns, choice: ItemChoice) -> None:

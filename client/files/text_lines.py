@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -87,24 +88,27 @@ def _parsed(text: bytes, line: int, separator: bytes, *, at_end: bool = False) -
 
 
 def refused_table(path: Path, separator: str) -> InvalidFile | None:
-    """Why a reader refused a text file: the first line that is not UTF-8, has open quotes or too many fields."""
+    """Why a reader refused a text file: the first line that is not UTF-8, has open quotes or too many fields.
+
+    Without a line of names, the first line says how many fields there are.
+    """
     wrong = _first_not_utf8(path)
     if wrong is not None:
         return wrong
     with opened_text(path) as file:
-        header = None
+        first = None
         for record in records(file, separator.encode()):
-            header = header or record
+            first = first or record
             if record.problem is not None:
                 return InvalidFile(
                     f"{path}: {record.problem}",
                     allowed="fields in double quotes if they hold a quote, a separator or a line end",
                     advice="write a quote inside of such a field twice",
                 )
-            if record.fields > header.fields:
+            if record.fields > first.fields:
                 return InvalidFile(
-                    f"line {record.line:,} of {path} has {_fields(record)}, and the header has {header.fields}",
-                    allowed="as many fields in every line as the header has",
+                    f"line {record.line:,} of {path} has {_fields(record)}, and the first line has {first.fields}",
+                    allowed="as many fields in every line as the first line has",
                     advice="write fields that hold the separator in double quotes, or give another --separator",
                 )
     return None
@@ -139,13 +143,14 @@ class TextPlaces:
         """The words for the value of a role in the row with this index, from 0."""
         with opened_text(self.path) as file:
             every = records(file, self.separator.encode())
-            header = next(every)
-            row = next((record for number, record in enumerate(every) if number == index), header)
+            first = next(every)
+            rows = chain([first], every) if self.columns.numbered else every
+            row = next((record for number, record in enumerate(rows) if number == index), first)
         name = f"line {row.line:,}, column {self.columns.name_of(role)!r}, of {self.path}"
         return (
             name
-            if row.fields == header.fields
-            else f"{name} (it has {_fields(row)}, the header {header.fields})"
+            if row.fields == first.fields
+            else f"{name} (it has {_fields(row)}, the first line {first.fields})"
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fedhist.client.files.columns import column_number
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo, line, printing_what_is_in
@@ -58,6 +59,12 @@ _NEARLY = 0.99
 def define_campaign(folder: Path, flags: dict[str, Any]) -> None:
     """Make a campaign, and say what it will cost."""
     reading = {name: flags.pop(flag) for flag, name in _READING.items()}
+    if flags.pop("no_header"):
+        reading |= {
+            name: column_number(reading[name] or name)
+            for name in ("user", "item", "count", "time")
+            if reading[name] or name in ("user", "item")
+        }
     plan = {name: flags.pop(name) for name in tuple(flags) if name in FIELDS}
     plan |= {"participants": flags["nodes"] if plan["masking"] != "none" else None}
     items_file = flags["items_file"]

@@ -115,6 +115,7 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     for name in ("items_file", "users", "items", "top_items", "normalise"):
         if getattr(wanted, name) is not None:
             words += _flag(name, getattr(wanted, name))
+    words += ["--no-header"] if wanted.columns.numbered else []
     for name in wanted.columns.given:
         value = getattr(wanted.columns, name)
         if name == "bins":

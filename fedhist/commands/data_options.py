@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fedhist.client.files.columns import Columns
+from fedhist.client.files.columns import Columns, column_number
 from fedhist.commands.plan_options import Command
 from fedhist.protocol.labels.intervals import edges_of
 
@@ -20,7 +20,12 @@ _OPTIONS = {
     ),
     "separator": (
         "CHARACTER",
-        "What stands between the fields of a text file; tab or \\t for a tab. [default: a comma, a tab in .tsv files]",
+        "What stands between the fields of a text file; tab or \\t for a tab. A file with it may have any suffix. "
+        "[default: a comma, a tab in .tsv files]",
+    ),
+    "no_header": (
+        None,
+        "The text file has no line of names: columns are given by number, from 1, as in --user-column 1.",
     ),
     "bins": (
         "EDGES",
@@ -58,7 +63,8 @@ def column_options(command: Command, *, bins: bool = True) -> Command:
     for name, (metavar, text) in reversed(_OPTIONS.items()):
         if name == "bins" and not bins:
             continue
-        command = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)(command)
+        option = f"--{name.replace('_', '-')}"
+        command = click.option(option, metavar=metavar, is_flag=metavar is None, help=text)(command)
     return command
 
 
@@ -74,13 +80,15 @@ def time_option(command: Command) -> Command:
 
 def columns_of(flags: dict[str, Any]) -> Columns:
     """Take these options out of the flags. A window stays: it is the plan's, too."""
-    user, item, count, separator, bins = (flags.pop(name, None) for name in COLUMN_OPTIONS)
+    user, item, count, separator, no_header, bins = (flags.pop(name, None) for name in COLUMN_OPTIONS)
+    name = column_number if no_header else str
+    time = flags.pop("time_column", None)
     return Columns(
-        "user" if user is None else user,
-        "item" if item is None else item,
-        count,
+        name("user" if user is None else user),
+        name("item" if item is None else item),
+        None if count is None else name(count),
         separator,
         None if bins is None else edges_of(bins),
-        time=flags.pop("time_column", None),
+        time=None if time is None else name(time),
         window=flags.get("window"),
     )

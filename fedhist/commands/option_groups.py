@@ -25,9 +25,9 @@ GROUPS = (
         "Data",
         "--windows --data --items-file --question --user-column --item-column --count-column --users --items "
         "--synthetic --format --round --participant --every-message",
-        "--time-column --window --campaign --visits --campaign-memory --again --until --delay --separator --bins "
-        "--top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary --by --encoding "
-        "--max-malformed",
+        "--time-column --window --campaign --visits --campaign-memory --again --until --delay --separator "
+        "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary "
+        "--by --encoding --max-malformed",
     ),
     OptionGroup(
         "Privacy",

@@ -44,10 +44,10 @@ class RunSettings(PlanSettings, total=False):
 class Question(RunSettings, total=False):
     """All arguments of `histogram` but the data and the ledger."""
 
-    user: str
-    item: str
-    count: str | None
-    time: str | None
+    user: str | int
+    item: str | int
+    count: str | int | None
+    time: str | int | None
     items: Iterable[str | int] | None
     epsilon: float
     seed: int | None

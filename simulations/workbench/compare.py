@@ -58,9 +58,9 @@ class Comparison:
 def compare(
     data: Any = None,
     *,
-    user: str = "user",
-    item: str = "item",
-    count: str | None = None,
+    user: str | int = "user",
+    item: str | int = "item",
+    count: str | int | None = None,
     separator: str | None = None,
     bins: Collection[float] | None = None,
     items: Any = None,

@@ -13,9 +13,9 @@ from fedhist.simulations.workbench.arguments import labels_in
 
 def reading_of(
     *,
-    user: str,
-    item: str,
-    count: str | None,
+    user: str | int,
+    item: str | int,
+    count: str | int | None,
     separator: str | None,
     bins: Collection[float] | None,
     items: Any,

@@ -60,6 +60,18 @@ def test_the_importer_reads_ones_own_columns(fedhist: Fedhist, ages: Path) -> No
     assert "uid" not in wrong.err
 
 
+def test_a_table_without_a_line_of_names(fedhist: Fedhist, tmp_path: Path) -> None:
+    ratings = Path(__file__).resolve().parents[1] / "vectors" / "u.data"
+    (tmp_path / "movies.txt").write_text("31\n50\n")
+    asked = ("run", "--data", ratings, "--separator", "tab", "--items-file", "movies.txt", "--json")
+    told = fedhist(*asked, "--no-header", "--user-column", 1, "--item-column", 2)
+    assert told.code == 0, told.err
+    assert told.document()["plan"]["users"] == 3
+    for wrong in (("--user-column", 1), ("--user-column", 0, "--item-column", 2)):
+        told = fedhist(*asked, "--no-header", *wrong)
+        assert (told.code, "the numbers of columns, from 1" in told.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedhist
 from fedhist import Columns, InvalidInput, read_frame, read_population
 from tests.support.api import InvalidPopulation, ItemOrigin, bin_labels
 
@@ -51,6 +54,10 @@ def test_separators(tmp_path: Path, separator: str, character: str) -> None:
     [
         ({"user": ""}, "empty or no text"),
         ({"user": 0}, "empty or no text"),
+        ({"user": 1}, "only some columns are given by number"),
+        ({"user": 1, "item": 2, "count": "n"}, "only some columns are given by number"),
+        ({"user": True, "item": 2}, "only some columns are given by number"),
+        ({"user": 1, "item": 1}, "one column is named for two things"),
         ({"user": "a", "item": "a"}, "one column is named for two things"),
         ({"item": "count"}, "one column is named for two things"),
         ({"separator": ";;"}, "no single character"),
@@ -74,8 +81,80 @@ def test_a_matrix_has_no_columns_of_users_and_a_table_that_is_no_text_no_separat
     for name, columns in {"a.npz": Columns(user="who"), "b.npz": Columns(bins=[0, 1])}.items():
         with pytest.raises(InvalidInput, match="is a matrix, whose columns are the items"):
             read_population(tmp_path / name, columns=columns)
-    with pytest.raises(InvalidInput, match="has no separator"):
+    with pytest.raises(InvalidInput, match="a separator for"):
         read_population(tmp_path / "a.parquet", columns=Columns(separator=";"))
+    for read in (partial(read_population, tmp_path / "a.jsonl"), partial(read_frame, ROWS)):
+        with pytest.raises(InvalidInput, match="columns by number for"):
+            read(columns=Columns(1, 2))
+
+
+VECTORS = Path(__file__).resolve().parents[2] / "vectors"
+RATINGS = (3, {"31": 2, "50": 1, "1029": 1})
+PLACES = (2, {"22847": 2, "420315": 1, "0" * 32: 1, "ee8b88dea22411": 1})
+
+
+class TestTablesWithoutALineOfNames:
+    @pytest.mark.parametrize("packed", [False, True])
+    @pytest.mark.parametrize(
+        ("name", "columns", "expected"),
+        [
+            ("u.data", Columns(1, 2, separator="tab"), RATINGS),
+            # Between two colons is a column without anything in it.
+            ("ratings.dat", Columns(1, 3, separator=":"), RATINGS),
+            ("checkins.txt", Columns(1, 5, separator="tab"), PLACES),
+            ("ratings.csv", Columns("userId", "movieId"), RATINGS),
+        ],
+    )
+    def test_published_files(
+        self, tmp_path: Path, name: str, columns: Columns, expected: tuple[int, dict[str, int]], packed: bool
+    ) -> None:
+        path = VECTORS / name
+        if packed:
+            path = tmp_path / f"{name}.gz"
+            path.write_bytes(gzip.compress((VECTORS / name).read_bytes()))
+        found = read_population(path, columns=columns)
+        assert (found.users, dict(zip(found.labels or (), found.totals().tolist(), strict=True))) == expected
+
+    def test_are_the_tables_with_one(self, tmp_path: Path) -> None:
+        ROWS.write_csv(tmp_path / "named.csv")
+        ROWS.write_csv(tmp_path / "bare.csv", include_header=False)
+        marked = b"\xef\xbb\xbf" + (tmp_path / "bare.csv").read_bytes()
+        (tmp_path / "marked.csv").write_bytes(marked)
+        named = read_population(tmp_path / "named.csv", columns=Columns("who", "what", "n"))
+        for name in ("bare", "marked"):
+            bare = read_population(tmp_path / f"{name}.csv", columns=Columns(1, 3, 4))
+            assert (bare.users, bare.labels) == (named.users, named.labels)
+            assert bare.histograms.counts.tolist() == named.histograms.counts.tolist()
+
+    def test_with_a_window_and_bins(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").write_text("a,5,2026-11-18\nb,7,2026-11-19\na,15,2026-11-18\n")
+        columns = Columns(1, 2, time=3, window="2026-11-18", bins=[0, 10, 20])
+        assert read_population(tmp_path / "t.csv", columns=columns).totals().tolist() == [1, 1]
+
+    @pytest.mark.parametrize(
+        ("text", "columns", "words"),
+        [
+            ("a,b\nc,\n", Columns(1, 2), r"line 2, column '2', of"),
+            ("a,b,x\nc,d,2\n", Columns(1, 2, 3), r"line 1, column '3', of"),
+            ("a,b\nc,d,e\n", Columns(1, 2), "line 2 of .* has 3 fields, and the first line has 2"),
+            ("secret,b\n", Columns(1, 3), "the first line of .* has 2 columns, and one with a higher number"),
+        ],
+    )
+    def test_mistakes_name_the_line(self, tmp_path: Path, text: str, columns: Columns, words: str) -> None:
+        (tmp_path / "t.csv").write_text(text)
+        with pytest.raises(InvalidInput, match=words) as refused:
+            read_population(tmp_path / "t.csv", columns=columns)
+        assert "secret" not in str(refused.value)
+
+    def test_python_takes_the_numbers(self, tmp_path: Path) -> None:
+        result = fedhist.histogram(
+            VECTORS / "u.data", user=1, item=2, separator="tab", items=["31", "50"], seed=1
+        )
+        assert result.release.plan.items == 2
+
+    def test_a_file_of_another_name_needs_a_separator(self) -> None:
+        with pytest.raises(InvalidInput, match="a suffix that is not known"):
+            read_population(VECTORS / "u.data", columns=Columns(1, 2))
 
 
 class TestBins:

@@ -41,7 +41,7 @@ def written(tmp_path: Path) -> Write:
             "user,item\nann,tea\n".encode("utf-16"),
             r"byte 0xFF at position 0 .* looks like UTF-16; .*iconv -f UTF-16",
         ),
-        (b"user,item\na,x\nann,tea,much\n", r"line 3 of .* has 3 fields, and the header has 2"),
+        (b"user,item\na,x\nann,tea,much\n", r"line 3 of .* has 3 fields, and the first line has 2"),
         (b'user,item\na,"two\nlines"\nann,tea,much\n', r"line 4 of .* has 3 fields"),
         (b'user,item\na,x\nb,"tea\nann,y\n', r"a quote opens in line 3, field 2, and is never closed"),
         (b'user,item\na,"two\nlines"\nb,x\n"ann,tea\n', r"a quote opens in line 5, field 1"),
@@ -77,9 +77,9 @@ def test_the_refused_line_is_named_and_never_quoted(
         ),
         (
             b"user,item,count\na,x,1\nb\n",
-            r"item in line 3, column 'item', .*\(it has 1 field, the header 3\) is missing",
+            r"item in line 3, column 'item', .*\(it has 1 field, the first line 3\) is missing",
         ),
-        (b"user,item\na,x\n\n", r"the user in line 3, .*\(it has 1 field, the header 2\) is missing"),
+        (b"user,item\na,x\n\n", r"the user in line 3, .*\(it has 1 field, the first line 2\) is missing"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_line(written: Write, content: bytes, words: str) -> None:
