@@ -304,9 +304,9 @@ BUGS = (
     bug(
         "the table's salt known before the data",
         (
-            "server.releases.keys_in_table:KeysInTable.given",
-            "SaltedBound(selection.threshold, new_salt(source=source))",
-            "SaltedBound(selection.threshold, plan.digest)",
+            "server.discovery:Discover.request",
+            "Salt(new_salt(source=source))",
+            "Salt(plan.digest)",
         ),
     ),
     bug(

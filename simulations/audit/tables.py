@@ -1,4 +1,4 @@
-"""Audits of the tables of a masked open domain: whether a round fails must not reveal what a user holds.
+"""Audits of the tables of a masked discovery: whether a round fails must not reveal what a user holds.
 
 The others may hold names that were made to collide, and as many items as just fit.
 """
@@ -12,7 +12,8 @@ import numpy as np
 
 from fedhist.protocol.errors import FedhistError, TableTooSmall
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.given import SaltedBound
+from fedhist.protocol.measurements.contract import Round
+from fedhist.protocol.measurements.given import Salt
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger
@@ -24,23 +25,14 @@ from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, none_wrong
 from fedhist.simulations.audit.others import MASKED
 
-_KEYS = 5
-"""C, which is also the largest number of items of one user."""
 _CAPACITY = 12
 _RUNS, _TABLES = 100, 10
 
 
 def _table_plan(capacity: int, **settings: Any) -> Plan:
-    usual: dict[str, Any] = {"users": 3, "threshold": float(_KEYS), "epsilon": 0.1, "epsilon_select": 1.0}
-    budget: dict[str, Any] = {"delta": 0.01, "delta_select": 0.01, "max_threshold": 8.0}
-    return Plan(
-        domain="open",
-        release="truncated-laplace",
-        selector="fixed",
-        table_capacity=capacity,
-        **MASKED,
-        **(usual | budget | settings),
-    )
+    usual: dict[str, Any] = {"users": 3, "selector": "fixed", "threshold": 5.0, "max_threshold": 8.0}
+    budget: dict[str, Any] = {"epsilon": 0.1, "epsilon_select": 2.0, "delta": 0.01, "delta_select": 0.01}
+    return Plan(domain="open", table_capacity=capacity, **MASKED, **(usual | budget | settings))
 
 
 def full_table(setting: Setting) -> Finding:
@@ -49,14 +41,14 @@ def full_table(setting: Setting) -> Finding:
     The event is that the round fails.
     """
     plan = _table_plan(_CAPACITY)
-    noise = fit_noise(plan, _KEYS)
+    noise = fit_noise(plan, plan.user_items)
     assert noise is not None  # noqa: S101 - three users may bring more items than fit
     held = _CAPACITY + noise.bar
-    labels = [f"item {number}" for number in range(held + _KEYS)]
-    # The total is written down, because clipping every user to C items would keep too few of them.
+    labels = [f"item {number}" for number in range(held + plan.user_items)]
+    # The total is written down, because three users can't hold so many items.
     runs, source = setting.effort.runs, setting.mechanism()
     failed, claim = [0, 0], Cost(0.0, 0.0)
-    for place, (world, items) in enumerate((("without", held), ("with", held + _KEYS))):
+    for place, (world, items) in enumerate((("without", held), ("with", held + plan.user_items))):
         keyed = Keyed(np.arange(items), np.ones((items, 1), dtype=np.int64))
         total = Total(plan.users, np.zeros(0, dtype=np.int64), keyed, labels, shares=3)
         for number in range(runs):
@@ -73,14 +65,17 @@ def full_table(setting: Setting) -> Finding:
 
 @dataclass(frozen=True)
 class _Given:
-    """A cohort with one answer."""
+    """A cohort with one answer to the discovery, and no counts of what it finds."""
 
     answer: Total
     simulated: bool = False
 
     def total(self, request: Request) -> Total:
-        """The answer to any request."""
-        return self.answer
+        """The answer to a request."""
+        if request.round is Round.DISCOVER:
+            return self.answer
+        nothing = np.zeros(request.measurement.shape.length, dtype=np.int64)
+        return Total(self.answer.users, nothing, shares=self.answer.shares)
 
 
 def fresh_salts(setting: Setting) -> Finding:
@@ -90,8 +85,8 @@ def fresh_salts(setting: Setting) -> Finding:
     for number in range(_RUNS):
         source = setting.mechanism().fork("salt", number)
         asked = advance(state, Begin(), ledger=Ledger(), source=source)
-        assert isinstance(asked, Asking)  # noqa: S101 - the threshold is fixed
-        assert isinstance(asked.request.given, SaltedBound)  # noqa: S101 - a table is asked for
+        assert isinstance(asked, Asking)  # noqa: S101 - a run begins with its discovery
+        assert isinstance(asked.request.given, Salt)  # noqa: S101 - a table is asked for
         salts.append(asked.request.given.salt)
     again = len(salts) - len(set(salts)) + sum(len(salt) != SALT_BYTES for salt in salts)
     return none_wrong(setting, again, len(salts), "salts repeated or short")
@@ -102,12 +97,12 @@ def tables_at_their_room(setting: Setting) -> Finding:
     wrong = cases = 0
     for capacity in (1, 2, 40, 6_000):
         plan = _table_plan(capacity, users=max(capacity, 3))
-        noise = fit_noise(plan, _KEYS)
+        noise = fit_noise(plan, plan.user_items)
         room = capacity if noise is None else capacity + 2 * noise.bar
         names = [f"name {number}" for number in range(room)]
         for number in range(_TABLES):
             salt = setting.auditor().fork(capacity, number).words(SALT_BYTES // 8).tobytes()
-            shape = table_shape(plan, _KEYS)
+            shape = table_shape(plan, plan.user_items)
             vector = encode_table(names, np.ones(room, dtype=np.int64), shape, salt=salt)
             try:
                 wrong += sorted(decode_table(vector, shape, salt=salt).labels) != sorted(names)
