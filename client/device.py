@@ -111,8 +111,9 @@ def clear_answer(envelope: Envelope, population: Population, *, secret: bytes, s
         secret: the participant's own, which it keeps.
         source: of a simulation, if it is seeded; any other is not used.
     """
-    draws = source if source.seeded else KeyedSource(secret, purpose=envelope.fingerprint)
-    contribution = answer_population(envelope.request, population, source=draws)
+    if not source.seeded:  # audited: draws repeated
+        source = KeyedSource(secret, purpose=envelope.fingerprint)
+    contribution = answer_population(envelope.request, population, source=source)
     return encode(contribution, envelope.request, labels_of(population))
 
 

@@ -84,7 +84,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.max_delta is None:
-            object.__setattr__(self, "max_delta", DEFAULT_MAX_DELTA if self.is_limited else math.inf)
+            default = DEFAULT_MAX_DELTA if self.is_limited else math.inf  # audited: default delta
+            object.__setattr__(self, "max_delta", default)
         elif not self.is_limited and self.max_delta != math.inf:
             raise InvalidPlan(
                 "a device has a max-delta and no max-epsilon",
@@ -256,7 +257,7 @@ def check(policy: Policy, memory: Memory, envelope: Envelope) -> None:
     if not policy.simulated:
         _check_promise(policy, envelope)
     _check_floors(policy, plan)
-    if _is_known(memory, envelope) and plan.is_masked:
+    if _is_known(memory, envelope) and plan.is_masked:  # audited: one session
         raise Refused(Refusal.SECOND_REQUEST)
     _check_limits(policy, memory, envelope)
 
@@ -314,7 +315,7 @@ def _is_known(memory: Memory, envelope: Envelope) -> bool:
     if memory.plans.get(envelope.run, digest) != digest:
         raise Refused(Refusal.OTHER_PLAN)
     known, fingerprint = memory.requests.get(request_key(envelope)), envelope.fingerprint
-    if known is not None and known != fingerprint:
+    if known is not None and known != fingerprint:  # audited: one threshold
         raise Refused(Refusal.SECOND_REQUEST)
     return known is not None
 
@@ -395,7 +396,7 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Spending:
             return release_cost(plan) + table_cost(plan)
         case Round.RELEASE if not plan.discovers:
             return release_cost(plan) + table_cost(plan)
-        case Round.RELEASE if not paid:
+        case Round.RELEASE if not paid:  # audited: release unpaid
             return release_cost(plan)
     return Spending()
 
@@ -403,10 +404,10 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Spending:
 def _check_promise(policy: Policy, envelope: Envelope) -> None:
     """Refuse what protects nobody real: methods that are not private, noise that a seed gives away, a large delta."""
     plan = envelope.request.plan
-    if envelope.seeded or not promises(plan):
+    if envelope.seeded or not promises(plan):  # audited: seeded asked
         raise Refused(Refusal.NOT_PRIVATE, local="the run is seeded" if envelope.seeded else "")
     cost = run_cost(plan).cost
-    if not cost.fits(epsilon=math.inf, delta=policy.max_plan_delta):
+    if not cost.fits(epsilon=math.inf, delta=policy.max_plan_delta):  # audited: plan's delta
         words = (
             f"all its rounds may cost delta {cost.delta:g}, and max-plan-delta is {policy.max_plan_delta:g}"
         )
@@ -426,7 +427,7 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
     if plan.minimum_cohort < policy.minimum_cohort:
         raise Refused(Refusal.SMALL_COHORT)
     # Not the number who are asked: the plan lets some of them vanish, and under plain masks a device can't see who did.
-    if plan.minimum_survivors < policy.fewest:
+    if plan.minimum_survivors < policy.fewest:  # audited: fewest
         raise Refused(Refusal.FEW_PARTICIPANTS)
     if not policy.expects(plan.corrupt_share, plan.participants or 0):
         raise Refused(Refusal.SMALL_CORRUPT_SHARE)

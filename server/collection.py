@@ -284,7 +284,7 @@ def matched(
     for reply in replies:
         if reply.asked not in asked:
             drop(Fault.STRANGER, None)
-        elif reply.asked in heard:
+        elif reply.asked in heard:  # audited: heard
             drop(Fault.DUPLICATE, None)
         elif reply.failed:
             heard.add(reply.asked)

@@ -87,13 +87,13 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
             return _ask(plan, steps_of(plan), None, ledger, source)
         case Asking(request=request, step=step, after=after, handed=handed), Total():
             _check_total(request, event)
-            if not _charged_ahead(request):
+            if not _charged_ahead(request):  # audited: charged first
                 _charge(request.plan, step, handed, ledger)
             with _plugins_words_hidden(source):
                 reading = request.measurement.read(event)
                 draws = source.fork("server")
                 made = step.conclude(request.plan, reading, handed, ledger=ledger, source=draws)
-            return _ask(request.plan, after, made, ledger, source)
+            return _ask(request.plan, after, made, ledger, source)  # audited: round over
         case _:
             raise UnexpectedMessage(state=state, message=event)
 

@@ -38,7 +38,7 @@ class Discover:
     def request(self, plan: Plan, handed: object, *, source: Source) -> Request:
         """The weights of the items that users hold."""
         kind = next(kind for kind in (KeyWeights, KeyWeightsTable) if kind.fits(plan))
-        given = Salt(new_salt(source=source)) if kind.takes is Salt else NOTHING
+        given = Salt(new_salt(source=source)) if kind.takes is Salt else NOTHING  # audited: salt
         return Request(plan=plan, asks=kind.name, given=given)
 
     def conclude(

@@ -59,7 +59,7 @@ class Choose:
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The selector's."""
-        return selector_charges(self.selector, _settled(handed).plan_for(plan))
+        return selector_charges(self.selector, _settled(handed).plan_for(plan))  # audited: choice charged
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request | None:
         """The statistic that the selector reads."""

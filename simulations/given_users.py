@@ -52,7 +52,7 @@ class GivenUsers:
         nothing = np.zeros(0, dtype=np.int64)
         yield Histograms(np.zeros(2, dtype=np.int64), nothing, nothing, self.domain_size)
         for shard in self.whole.shards():
-            yield replace(shard, first_user=shard.first_user + 1)
+            yield replace(shard, first_user=shard.first_user + 1)  # audited: all users
 
 
 def with_given_users(population: Population, plan: Plan) -> Population:

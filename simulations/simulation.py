@@ -292,7 +292,7 @@ def simulating(
                 transport, population, release, effects, report=report
             )
         else:
-            release = release.without_numbers()
+            release = release.without_numbers()  # audited: numbers dropped
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")

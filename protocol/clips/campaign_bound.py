@@ -31,7 +31,9 @@ def bounds_of(left: Integers, threshold: Threshold, *, visits: int) -> Integers:
     """B: the norm that each user may send, in steps, with this left."""
     reach: Floats = threshold.steps * np.sqrt(left * (visits / ONE)) * _SAFELY_LESS
     return np.where(
-        left * visits >= ONE, threshold.steps, np.minimum(reach, threshold.steps).astype(np.int64)
+        left * visits >= ONE,  # audited: bound used up
+        threshold.steps,
+        np.minimum(reach, threshold.steps).astype(np.int64),
     )
 
 

@@ -54,7 +54,7 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
     """
     total = sum_items(histograms) << threshold.bits
     clipped = is_clipped(histograms, threshold, norm=norm)
-    if clipped.any():
+    if clipped.any():  # audited: closed clip
         above = take_users(histograms, clipped)
         words = source.user_words(histograms.user_numbers()[clipped])
         kept = (

@@ -21,7 +21,7 @@ def random_clipped(histograms: Histograms, threshold: int, *, source: Source) ->
     """
     clipped = user_totals(histograms) > threshold
     kept = entry_counts(histograms)
-    if clipped.any():
+    if clipped.any():  # audited: open clip
         above = take_users(histograms, clipped)
         drawn = _sample(above, threshold, histograms.user_numbers()[clipped], source)
         kept = kept.copy()

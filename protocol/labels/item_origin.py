@@ -58,7 +58,7 @@ def why_never_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluate
     reasons = [origin.note] if origin.tells(domain) else []
     if evaluated:
         reasons.append("evaluated run, not private: it was compared with the exact data")
-    if seeded:
+    if seeded:  # audited: seeds say so
         reasons.append("seeded run, not private: anyone who knows the seed can subtract the noise")
     return reasons
 
@@ -77,7 +77,7 @@ def check_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluated: b
             "without --top-items",
             advice="to look at data of your own without privacy, add --evaluate",
         )
-    if charged and origin is not ItemOrigin.SYNTHETIC and (evaluated or seeded):
+    if charged and origin is not ItemOrigin.SYNTHETIC and (evaluated or seeded):  # audited: charged
         raise InvalidInput(
             f"--ledger with {'--evaluate' if evaluated else '--seed or --trials'}, and such a run is not private",
             allowed="--ledger without --evaluate, --seed and --trials; with all of them for synthetic users",

@@ -67,7 +67,7 @@ def open_all(
             check_share(pair[0])
             check_share(pair[1])
         except (InvalidTag, DecodeError):
-            bad.append(sender)
+            bad.append(sender)  # audited: bad box
         else:
             shares[sender] = pair
     return shares, bad

@@ -143,7 +143,7 @@ def prepare(
         me=me,
         box_pair=KeyPair.draw(source=source),
         mask_pair=KeyPair.draw(source=source),
-        seed=draw_bytes(KEY_BYTES, source=source),
+        seed=draw_bytes(KEY_BYTES, source=source),  # audited: self-mask
     )
     return prepared, wire.advertisement(session, _own_advertisement(prepared, session, identity))
 

@@ -29,7 +29,7 @@ def width_for(largest: int, users: int, *, noise_tail: int = 0) -> int:
     """The number of bits that holds every sum over `users` users and the noise: 32 if that is enough, else 64."""
     reach = largest * users + noise_tail
     for width in _TYPES:
-        if reach < 1 << (width - 1):
+        if reach < 1 << (width - 1):  # audited: width
             return width
     raise InvalidInput(
         f"sums of {users:,} users may reach {reach:,}",

@@ -108,7 +108,7 @@ def derive(secret: bytes, purpose: bytes, context: bytes, *, size: int = KEY_BYT
 
 
 def _info(purpose: bytes, context: bytes) -> bytes:
-    return _TAG + purpose + b"\x00" + context
+    return _TAG + purpose + b"\x00" + context  # audited: separation
 
 
 @cache

@@ -50,7 +50,7 @@ class Stage(ABC):
         try:
             if self.expected is not None and sender not in self.expected:
                 raise Rejected(Rejection.STRANGER)
-            if sender in self._heard:
+            if sender in self._heard:  # audited: heard, masked
                 raise Rejected(Rejection.DUPLICATE)
             self._take(sender, message)
         except Rejected as refused:

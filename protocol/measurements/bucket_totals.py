@@ -141,7 +141,7 @@ class BucketTotals(Measurement[Nothing]):
         above, overflow, table = np.split(total.values, [count, 2 * count])
         return OpenTail(
             users_above=size(above, users, total.width),
-            overflow=size(overflow, mass, total.width),
+            overflow=size(overflow, mass, total.width),  # audited: overflow
             expected=BucketedCounts(table=size(table, mass << SHARE_BITS, total.width).reshape(-1, count)),
             users=users,
         )

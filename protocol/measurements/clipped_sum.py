@@ -109,7 +109,8 @@ class ClippedSum(Measurement[Bound]):
                 )
             bounded = sum_bounded(users, users.left, self.threshold, visits=self.plan.visits, source=source)
             return Summed(bounded)
-        return Summed(sum_clipped(users, self.threshold, norm=self.plan.norm, source=source))
+        norm = self.plan.norm  # audited: norm clipped
+        return Summed(sum_clipped(users, self.threshold, norm=norm, source=source))
 
     def check(self, summed: Summed, users: int) -> None:
         """The norm of a sum is at most the sum of the norms."""

@@ -129,7 +129,7 @@ def held_sums(items: AnyIntegers, values: Integers, domain_size: int) -> Keyed:
         keys, sums = summed.keys, summed.values[:, 0]
     else:
         keys, sums = np.arange(domain_size), sum_by_item(values, items, domain_size)
-    present = np.flatnonzero(sums)
+    present = np.flatnonzero(sums)  # audited: support
     return Keyed(keys=keys[present], values=sums[present][:, np.newaxis])
 
 

@@ -84,11 +84,11 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         if self.numbers is not None:
             users = self.numbers.of(users)
         items, lengths = _held(users)
-        most = self.plan.user_items
+        most = self.plan.user_items  # audited: items weighed
         if (lengths > most).any():
             kept = _drawn(users, lengths, most, source)
             items, lengths = items[kept], np.minimum(lengths, most)
-        weights = user_weights(most, self.plan.discovery.bits)[lengths]
+        weights = user_weights(most, self.plan.discovery.bits)[lengths]  # audited: key weights
         return Summed(_NO_VALUES, held_sums(items, np.repeat(weights, lengths), users.domain_size))
 
     def check(self, summed: Summed, users: int) -> None:

@@ -175,7 +175,7 @@ def binned_users(
     squares = user_squares(histograms)
     scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
     bins = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
-    return bins, np.minimum(scaled, weight_cap(sparsity))
+    return bins, np.minimum(scaled, weight_cap(sparsity))  # audited: weights cut
 
 
 def places_of(totals: Integers, cuts: Integers) -> Integers:

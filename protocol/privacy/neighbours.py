@@ -80,7 +80,8 @@ def clipped_sum_l1(bound: int, *, domain_size: int | None, neighbours: Neighbour
     numbers in [0, bound], so their difference is at most the bound.
     """
     doubled = neighbours is Neighbours.REPLACE_ONE and domain_size != 1
-    return Sensitivity(square=(2 * bound if doubled else bound) ** 2, norm=Norm.L1, neighbours=neighbours)
+    change = 2 * bound if doubled else bound  # audited: l1 of two
+    return Sensitivity(square=change**2, norm=Norm.L1, neighbours=neighbours)
 
 
 def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
@@ -91,7 +92,8 @@ def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbour
     the difference of two numbers in [0, bound] is at most the bound.
     """
     doubled = neighbours is Neighbours.REPLACE_ONE and domain_size != 1
-    return Sensitivity(square=2 * bound**2 if doubled else bound**2, norm=Norm.L2, neighbours=neighbours)
+    square = 2 * bound**2 if doubled else bound**2  # audited: l2 of two
+    return Sensitivity(square=square, norm=Norm.L2, neighbours=neighbours)
 
 
 def weight_cap(sparsity: int) -> int:

@@ -140,7 +140,7 @@ class Envelope:
             "asks": request.asks,
             **request.given.to_fields(),
             **request.settled.to_fields(),
-            **({_SEEDED: 1} if self.seeded else {}),
+            **({_SEEDED: 1} if self.seeded else {}),  # audited: seeded said
         }
 
     @classmethod

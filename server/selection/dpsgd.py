@@ -66,7 +66,8 @@ class DpSgd(NoisySelector):
         drawn, coarse = noise.draw(STEPS, source=source), tail.weights >> shift
 
         def answer(step: int, index: int) -> float:
-            noisy = signed(coarse[index : index + 1] + drawn[step], tail.width - shift).item()
+            exact = coarse[index : index + 1]
+            noisy = signed(exact + drawn[step], tail.width - shift).item()  # audited: dpsgd noised
             return math.ldexp(noisy, shift - WEIGHT_BITS)
 
         deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
@@ -83,7 +84,7 @@ def _noise(plan: Plan) -> tuple[Noise, int]:
 
     Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart.
     """
-    multiplier = whole_multiplier(plan) * math.sqrt(STEPS)
+    multiplier = whole_multiplier(plan) * math.sqrt(STEPS)  # audited: dpsgd steps
     shift = max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
     return gaussian_noise(
         tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours), multiplier

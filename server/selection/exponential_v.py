@@ -62,7 +62,7 @@ def added_up(sums: Integers, parts: Integers, *, each: int) -> Integers:
         parts: a row for each item or bucket, not negative.
         each: what no part exceeds, which does not depend on data.
     """
-    if len(parts) * each <= MOST:
+    if len(parts) * each <= MOST:  # audited: added up
         few: Integers = np.minimum(sums + parts.sum(axis=0), MOST)
         return few
     high, low = (parts >> _HALF).sum(axis=0), (parts & ((1 << _HALF) - 1)).sum(axis=0)
@@ -90,7 +90,7 @@ def score_range(plan: Plan) -> float:
         return 5 * largest
     smallest = float(plan.candidate_steps[0])
     one_way = 2 * largest if plan.neighbours is Neighbours.REPLACE_ONE else 2 * largest - smallest
-    return 2 * one_way if plan.is_masked else one_way
+    return 2 * one_way if plan.is_masked else one_way  # audited: masked range of V
 
 
 class ExponentialV(ScoringSelector):
@@ -138,5 +138,5 @@ def choice_by_range(plan: Plan, scores: Integers, change: float) -> WeightedChoi
     Privacy: one user multiplies the weight of C by exp(-eps' f(C) / R) for an f whose range is at most R, so the
     weights' shares change by a factor of at most exp(eps').
     """
-    half = -(-round(change * (1 << SHARE_BITS)) // 2)
+    half = -(-round(change * (1 << SHARE_BITS)) // 2)  # audited: range of V
     return WeightedChoice(plan=plan, scores=scores, sensitivity=half, epsilon=plan.epsilon_select)

@@ -60,7 +60,8 @@ class MQuantile(NoisySelector):
         place = lowest
         for step_noise in noise:
             index = int(np.searchsorted(places, math.exp(place) * (1 + 1e-12), side="right")) - 1
-            above = signed(tail.counts[index : index + 1] - step_noise, tail.width).item()
+            exact = tail.counts[index : index + 1]
+            above = signed(exact - step_noise, tail.width).item()  # audited: m-quantile noised
             below = tail.users - above
             place -= LEARNING_RATE * (below / plan.users - share)
             place = min(max(place, lowest), highest)
@@ -68,4 +69,5 @@ class MQuantile(NoisySelector):
 
 
 def _noise(plan: Plan) -> Noise:
-    return gaussian_noise(tail_count(neighbours=plan.neighbours), whole_multiplier(plan) * math.sqrt(UPDATES))
+    multiplier = whole_multiplier(plan) * math.sqrt(UPDATES)  # audited: m-quantile updates
+    return gaussian_noise(tail_count(neighbours=plan.neighbours), multiplier)

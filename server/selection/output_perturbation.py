@@ -42,7 +42,7 @@ def minimiser_sensitivity(plan: Plan) -> Sensitivity:
     """
     root_sparsity = plan.tail_cap / (1 << WEIGHT_BITS)
     steps = math.floor(root_sparsity / regularisation(plan) * 2**plan.grid_bits * (1 + 1e-9)) + 1
-    return Sensitivity(square=steps**2, norm=Norm.L1, neighbours=plan.neighbours)
+    return Sensitivity(square=steps**2, norm=Norm.L1, neighbours=plan.neighbours)  # audited: minimiser
 
 
 class OutputPerturbation(NoisySelector):

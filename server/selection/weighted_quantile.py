@@ -70,7 +70,7 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
                 most=plan.most_users * plan.tail_cap,
                 width=tail.width,
             ),
-            sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,
+            sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,  # audited: tail weight
             epsilon=plan.epsilon_select,
             log_base_measure=BASE_MEASURE_POWER * np.log(plan.candidate_steps),
         )

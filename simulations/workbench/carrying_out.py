@@ -256,7 +256,7 @@ def plan_fields(asked: Asked, settings: Mapping[str, Any], population: Populatio
         default = min(DEFAULT_NODES, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size
-    return {"users": asked.users or population.users, "items": items, **fields}
+    return {"users": asked.users or population.users, "items": items, **fields}  # audited: given users
 
 
 def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:

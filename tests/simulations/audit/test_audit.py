@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
+import importlib
 import importlib.util
 import math
 import sys
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import mpmath
@@ -190,6 +193,28 @@ def test_every_bug_still_fits_the_source_and_leaves_no_trace(bug: str) -> None:
     with POWER.seeded(BUGS[bug]):
         pass
     assert [dict(vars(module)) for module in (mechanisms, choice)] == before
+
+
+def test_every_marker_is_of_one_line_and_of_a_bug() -> None:
+    assert {marker for marker, places in POWER.marked_places().items() if len(places) != 1} == set()
+    assert set(POWER.marked_places()) == {edit.marker for bug in POWER.BUGS for edit in bug.edits}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_a_mistake_and_no_crash(bug: str) -> None:
+    """It changes the source, and names nothing that its function does not know."""
+    for place, values in POWER.changes(BUGS[bug]).items():
+        wrong = POWER.edited(place.source, values)
+        module = vars(importlib.import_module(place.module))
+        known = {*module, *vars(builtins), place.path[-1]}
+        assert wrong != place.source
+        assert _global_names(compile("from __future__ import annotations\n" + wrong, "", "exec")) <= known
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inner = (_global_names(part) for part in code.co_consts if isinstance(part, CodeType))
+    read = {step.argval for step in dis.get_instructions(code) if step.opname in {"LOAD_GLOBAL", "LOAD_NAME"}}
+    return read.union(*inner)
 
 
 def test_time_savers_name_real_bugs_and_checks() -> None:
