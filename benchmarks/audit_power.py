@@ -73,7 +73,6 @@ BUGS = (
         ("charged", "charged and origin is not ItemOrigin.SYNTHETIC and seeded"),
     ),
     bug("items numbered by exact counts in a private release", ("numbers dropped", "release")),
-    bug("a campaign's bound forgotten", ("bound used up", "left >= 0")),
     bug("Laplace noise halved", ("laplace scale", "{} / 2")),
     bug("Gaussian noise halved", ("gaussian variance", "{} / 4")),
     bug("Laplace noise 5 % low", ("laplace scale", "{} * Fraction(95, 100)")),
@@ -176,7 +175,6 @@ BUGS = (
 
 
 FIRST = {
-    "a campaign's bound forgotten": "campaign, adaptive windows",
     "Gaussian noise halved": "two worlds, gaussian, replaced",
     "Gaussian noise 5 % low": "two worlds, gaussian",
     "clip forgotten, closed": "one run, laplace, spread",

@@ -3,7 +3,6 @@
     python benchmarks/campaign_crashes.py                # every line that touches a disk, once
     python benchmarks/campaign_crashes.py --every 12     # one in twelve of them, as the test does
     python benchmarks/campaign_crashes.py --operators 8  # also that many processes that all run it at once
-    python benchmarks/campaign_crashes.py --visits 1     # with one bound for each user, and the file that remembers it
 
 A campaign of two windows, both due, over a small table. For each line of our storage code that a whole run visits a
 fork of this process runs the campaign and dies by SIGKILL there. Then the campaign is called again, as an operator
@@ -12,8 +11,7 @@ would, and once more with --again for a window that broke off. Looked at after e
 - a folder is a whole release or is not there, and a release never changes;
 - every release is charged, and every charge of a killed run stays counted;
 - a window is released at most once, and one that was charged is not run again unasked;
-- in the end both windows are released, and the ledger holds the charges of all attempts and nothing else;
-- with one bound for each user, the memory knows of every release that was charged.
+- in the end both windows are released, and the ledger holds the charges of all attempts and nothing else.
 
 The making of a campaign is killed likewise: its folder is whole or not there. The exit code is 1 if anything is wrong.
 """
@@ -36,9 +34,7 @@ from pathlib import Path
 from checks.aftermath import ledger_faults
 from crashes import STORAGE, Lines, Place, fork, say
 
-from fedhist.client.memory_file import MemoryFile
 from fedhist.protocol.errors import FedhistError, HeldByAnother
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.campaign.calendar import windows_in
 from fedhist.server.campaign.definition import read_definition
@@ -49,7 +45,6 @@ from fedhist.simulations.workbench.campaign_runs import HowToRun, LocalRunner, r
 
 FILES = (
     *STORAGE, "running.py", "state.py", "definition.py", "lock.py", "recorded_run.py", "new_files.py",
-    "campaign_memory.py", "campaign.py",
 )  # fmt: skip
 WINDOWS = windows_in("2020-W40x2")
 SHOPS = ("bakery", "cinema")
@@ -68,7 +63,6 @@ class Scene:
     """One campaign in a folder of its own."""
 
     folder: Path
-    visits: int | None = None
     faults: list[str] = field(default_factory=list)
     seen: dict[str, bytes] = field(default_factory=dict)
 
@@ -88,7 +82,7 @@ class Scene:
         new_campaign(
             self.place,
             windows=WINDOWS,
-            plan={"domain": "closed", "visits": self.visits},
+            plan={"domain": "closed"},
             items=SHOPS,
             ledger=self.ledger,
             total=Limit(8, 1e-6),
@@ -182,14 +176,6 @@ class Scene:
             self.wrong("what a killed run had begun to write is still there")
         if not (self.place / "index.html").exists():
             self.wrong("there is no page")
-        if definition.memory is not None:
-            releases = [
-                entry.loss for one in runs for entry in one.charges if isinstance(entry.loss, CampaignLoss)
-            ]
-            if len(set(releases)) != 1 or MemoryFile(definition.memory).releases(releases[0].key) < len(
-                releases
-            ):
-                self.wrong("the memory does not know of all releases")
 
 
 def points(work: Callable[[], None], only: str | None) -> list[tuple[Place, int]]:
@@ -206,16 +192,16 @@ def points(work: Callable[[], None], only: str | None) -> list[tuple[Place, int]
 
 
 def kill_runs(
-    folder: Path, every: int, start: int, *, only: str | None, ending: int, visits: int | None
+    folder: Path, every: int, start: int, *, only: str | None, ending: int
 ) -> tuple[int, int, list[str]]:
     """Kill a run at these points; how many died, how many broke a window off, and what was wrong."""
-    first = Scene(folder / "first", visits)
+    first = Scene(folder / "first")
     first.folder.mkdir()
     first.make()
     places = points(first.run, only)[start::every]
     died, broke, faults = 0, 0, list[str]()
     for number, (place, visit) in enumerate(places):
-        scene = Scene(folder / f"run-{number}", visits)
+        scene = Scene(folder / f"run-{number}")
         scene.folder.mkdir()
         scene.make()
         victim = fork(scene.run, lines=Lines(place, visit, files=FILES, ending=ending))
@@ -226,14 +212,14 @@ def kill_runs(
     return died, broke, faults
 
 
-def kill_makings(folder: Path, every: int, start: int, visits: int | None) -> tuple[int, list[str]]:
+def kill_makings(folder: Path, every: int, start: int) -> tuple[int, list[str]]:
     """Kill the making of a campaign at these points."""
-    first = Scene(folder / "made-first", visits)
+    first = Scene(folder / "made-first")
     first.folder.mkdir()
     places = points(first.make, None)[start::every]
     died, faults = 0, list[str]()
     for number, (place, visit) in enumerate(places):
-        scene = Scene(folder / f"made-{number}", visits)
+        scene = Scene(folder / f"made-{number}")
         scene.folder.mkdir()
         died += fork(scene.make, lines=Lines(place, visit, files=FILES)).died
         where = f"killed at {place[0]}:{place[1]}, visit {visit}"
@@ -246,9 +232,9 @@ def kill_makings(folder: Path, every: int, start: int, visits: int | None) -> tu
     return died, faults
 
 
-def race(folder: Path, operators: int, visits: int | None) -> list[str]:
+def race(folder: Path, operators: int) -> list[str]:
     """Several processes that run one campaign at once: each window is charged and released once."""
-    scene = Scene(folder / "race", visits)
+    scene = Scene(folder / "race")
     scene.folder.mkdir()
     scene.make()
     children = []
@@ -286,9 +272,6 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--only", choices=FILES, help="kill runs at lines of this file, and no makings")
     parser.add_argument("--operators", type=int, default=4, help="that run one campaign at once")
-    parser.add_argument(
-        "--visits", type=int, help="one bound for each user, enough to fill this number of windows"
-    )
     parser.add_argument("--interrupt", action="store_true", help="runs end by Ctrl-C instead of SIGKILL")
     arguments = parser.parse_args()
     ending = signal.SIGINT if arguments.interrupt else signal.SIGKILL
@@ -296,12 +279,10 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="fedhist-campaigns-") as name, redirect_stdout(sys.stderr):
         folder = Path(name)
-        every, start, visits = arguments.every, arguments.start, arguments.visits
-        faults = race(folder, arguments.operators, visits) if arguments.operators else []
-        made, of_makings = (0, []) if arguments.only else kill_makings(folder, every, start, visits)
-        died, broke, of_runs = kill_runs(
-            folder, every, start, only=arguments.only, ending=ending, visits=visits
-        )
+        every, start = arguments.every, arguments.start
+        faults = race(folder, arguments.operators) if arguments.operators else []
+        made, of_makings = (0, []) if arguments.only else kill_makings(folder, every, start)
+        died, broke, of_runs = kill_runs(folder, every, start, only=arguments.only, ending=ending)
         faults += of_makings + of_runs
     print(f"{made} makings and {died} runs were killed; {broke} runs broke a window off")
     for fault in faults:

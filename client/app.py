@@ -97,17 +97,17 @@ def mount(
     spare_loaded_modules()
     listed = items if callable(items) else None if items is None else tuple(items)
 
-    def users(context: Context, window: Window | None, user_key: bytes | None) -> Population:
+    def users(context: Context, window: Window | None) -> Population:
         from fedhist.client.files.data_kinds import is_population
         from fedhist.client.files.node_data import node_users
 
-        data, read = load(context), replace(columns, user_key=user_key)
+        data, read = load(context), columns
         if isinstance(data, NodeSettings):
-            data = data.population(window, user_key=user_key)
+            data = data.population(window)
         elif window is not None and not simulated(context):
             if is_population(data) or columns.time is None:
                 raise Refused(Refusal.NO_WINDOW, local="its users come without times")
-            read = replace(read, window=window)
+            read = replace(columns, window=window)
         return node_users(data, columns=read, items=None if callable(listed) else listed)
 
     def has_times(context: Context) -> bool:

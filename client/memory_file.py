@@ -1,7 +1,5 @@
 """A device's memory in a file of its own: what it was asked and answered, its secret, and its masking sessions.
 
-Also what its users have left in campaigns (`campaign_memory`).
-
 It outlives a Flower run, where Flower's own state of a node ends. And it is on disk before an answer leaves, where
 Flower stores a node's state afterwards, tries once and goes on if that fails.
 
@@ -19,11 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.campaign_memory import RELEASES, TABLE, Take, left_in, releases_in, spend
-from fedhist.client.files.user_keys import user_key_of
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
-from fedhist.protocol.histograms import Integers, Words
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
@@ -37,8 +32,6 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
-    "campaign": TABLE,
-    "campaign_releases": RELEASES,
 }
 _FORGET = (
     "DELETE FROM session WHERE abs(julianday('now') - kept) > 1 OR typeof(kept) != 'real'",
@@ -102,29 +95,6 @@ class MemoryFile:
         """Charge a masked round, before data is used for its vector; raises Refused like `policy.charge`."""
         with _transaction(self.path) as database:
             _write(database, charge(policy, _read(database, self.path), envelope))
-
-    def user_key(self) -> bytes:
-        """The secret of the keys under which the file remembers users, see `files/user_keys`."""
-        with _transaction(self.path) as database:
-            return user_key_of(_secret(database, self.path))
-
-    def releases(self, campaign: str) -> int:
-        """The number of releases of a campaign that were spent for."""
-        with _transaction(self.path) as database:
-            return releases_in(database, campaign)
-
-    def left(self, campaign: str, users: Words) -> Integers:
-        """What each of these users has left of its bound for a campaign, see `clips/campaign_bound`."""
-        with _transaction(self.path) as database:
-            return left_in(database, self.path, campaign, users)
-
-    def spend(self, campaign: str, users: Words, take: Take, *, after: int | None = None) -> Integers:
-        """What each had left, once it is written what a window takes of it: before anything is computed to be sent.
-
-        With `after`, RoundFailed unless this is the number of releases before.
-        """
-        with _transaction(self.path) as database:
-            return spend(database, self.path, campaign, users, take, after=after)
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other of the same run."""

@@ -196,10 +196,8 @@ class NodeSettings:
             time=self.time_column,
         )
 
-    def population(self, window: Window | None = None, *, user_key: bytes | None = None) -> Population:
+    def population(self, window: Window | None = None) -> Population:
         """The users in the node's file or database, with their rows of a window if there is one.
-
-        With a `user_key` they have keys by which later runs know them.
 
         Over a closed domain, over the list in `items-path` or the bins.
         """
@@ -214,7 +212,7 @@ class NodeSettings:
 
         return node_users(
             data,
-            columns=replace(self.columns, window=window, user_key=user_key),
+            columns=replace(self.columns, window=window),
             items=None if self.items_path is None else read_items(self.items_path),
             rename=None if self.normalise is None else NORMALISATIONS[self.normalise],
             memory=self.memory,

@@ -30,9 +30,7 @@ from fedhist.protocol.plan.round_costs import (
     run_cost,
     table_cost,
 )
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
@@ -437,13 +435,7 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
 
 
 def _spending(numbers: Mapping[str, Any]) -> Spending:
-    """What was spent. An older version knew two numbers of it."""
-    if numbers.keys() == {"epsilon", "delta"}:
-        return Spending.of_cost(Cost(float(numbers["epsilon"]), float(numbers["delta"])))
-    return Spending(
-        *(float(numbers[name]) for name in ("epsilon", "delta", "rho", "failure")),
-        campaigns=tuple((CampaignLoss(**one), int(count)) for one, count in numbers.get("campaigns", ())),
-    )
+    return Spending(*(float(numbers[name]) for name in ("epsilon", "delta", "rho", "failure")))
 
 
 def _digest(document: Mapping[str, object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedhist.client.files.item_choice import Chosen
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.histograms import Histograms, Integers, Population, Words
+from fedhist.protocol.histograms import Histograms, Integers, Population
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.validation import checked, user_blocks, whole_counts, without_repeats
 
@@ -39,8 +39,6 @@ class SparsePopulation:
         dropped_count: the sum of all users' counts of those items.
         item_origin: what decided which items there are. A file with names says that its data did; labels that you pass
             yourself count as public.
-        user_keys: what users are known by in later runs, by their places (`files/user_keys`); None where they have no
-            names, or nobody asked for them.
     """
 
     histograms: Histograms
@@ -48,7 +46,6 @@ class SparsePopulation:
     dropped_items: int = 0
     dropped_count: int = 0
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
-    user_keys: Words | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != self.domain_size:
@@ -133,8 +130,7 @@ class SparsePopulation:
 
     def part(self, start: int, stop: int) -> SparsePopulation:
         """Users start..stop of these, by place, under their own numbers; a view."""
-        keys = None if self.user_keys is None else self.user_keys[start:stop]
-        return replace(self, histograms=self.histograms.rows(start, stop), user_keys=keys)
+        return replace(self, histograms=self.histograms.rows(start, stop))
 
     def totals(self) -> Integers:
         """The true histogram: how often all users together have each item. Exact."""
@@ -180,7 +176,6 @@ class SparsePopulation:
             dropped_items=self.dropped_items + self.domain_size - int(present.sum()),
             dropped_count=self.dropped_count + int(totals.sum()) - int(totals[chosen[present]].sum()),
             item_origin=origin,
-            user_keys=self.user_keys,
         )
 
     def over(self, chosen: Chosen) -> SparsePopulation:
@@ -196,7 +191,6 @@ class SparsePopulation:
             dropped_items=self.dropped_items + chosen.dropped_items,
             dropped_count=self.dropped_count + chosen.dropped_count,
             item_origin=ItemOrigin.TOP if top else chosen.origin,
-            user_keys=self.user_keys,
         )
 
     def _check_selection(self, chosen: Integers, present: Integers, *, named: bool) -> None:

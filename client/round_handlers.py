@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 
 from fedhist.client.answered_windows import check_has_window
-from fedhist.client.campaign_users import taken_by, with_left
 from fedhist.client.context_memory import ContextMemory
 from fedhist.client.device import clear_answer
 from fedhist.client.memory_file import MemoryFile
@@ -23,7 +22,6 @@ from fedhist.display.log_lines import TIMED, log_shown
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Labels, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
-from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Round
@@ -47,7 +45,7 @@ NodeMemory = MemoryFile | ContextMemory
 class Node:
     """What `mount` was given."""
 
-    load: Callable[[Context, Window | None, bytes | None], Population]
+    load: Callable[[Context, Window | None], Population]
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
@@ -93,12 +91,6 @@ class Node:
         if items is not None and items_digest(items) != envelope.items_digest:
             raise _other_items(envelope, len(items))
 
-    def check_campaign(self, envelope: Envelope, context: Context) -> None:
-        """Refuse a campaign where nothing would be remembered. Virtual nodes get what is left with their users."""
-        if envelope.request.plan.campaign is not None and not self.has_safe_memory(context):
-            advice = "without one it could not tell what its users have left of the campaign's bound"
-            raise Refused(Refusal.NO_MEMORY, local=advice)
-
     def check_window(self, envelope: Envelope, context: Context) -> None:
         """Refuse what `check_has_window` does. The users of a virtual node are what the simulation says they are."""
         if self.simulated(context):
@@ -109,16 +101,14 @@ class Node:
             memory=self.memory(context) is not None,
         )
 
-    def population(self, envelope: Envelope, context: Context, memory: NodeMemory) -> Population:
+    def population(self, envelope: Envelope, context: Context) -> Population:
         """The node's users, if its items are those of the request.
 
         Of the request, only the window decides what is read, and a window is answered once.
         """
-        self.check_campaign(envelope, context)
         self.check_window(envelope, context)
         plan, closed = envelope.request.plan, envelope.request.plan.items is not None
-        user_key = memory.user_key() if _is_bounded(memory, envelope) else None
-        population = self.load(context, window_in(plan.window), user_key)
+        population = self.load(context, window_in(plan.window))
         # An answer over items that were inferred from the data would show that a guess at them was right; of the most
         # frequent ones, over an open domain too, what one user has decides which of the others' items count.
         if origin_of(population).tells("closed" if closed else "open"):
@@ -130,32 +120,6 @@ class Node:
         if labels is not None and items_digest(labels) != envelope.items_digest:
             raise _other_items(envelope, population.domain_size)
         return population
-
-
-def _is_bounded(memory: NodeMemory, envelope: Envelope) -> TypeGuard[MemoryFile]:
-    """Whether the memory holds what the node's users may still send in this round."""
-    request = envelope.request
-    return (
-        request.plan.campaign is not None
-        and request.round is Round.RELEASE
-        and isinstance(memory, MemoryFile)
-    )
-
-
-def _bounded(envelope: Envelope, population: Population, memory: NodeMemory) -> Population:
-    """The users with what they have left of a campaign's bound, of which this window's part is spent on return."""
-    campaign, given = envelope.request.plan.of_campaign, envelope.request.given
-    if campaign is None or not isinstance(given, Bound) or not isinstance(memory, MemoryFile):
-        return population
-    keys = getattr(population, "user_keys", None)
-    if keys is None:
-        raise InvalidInput(
-            "the node's users have no names, by which a campaign would know them again",
-            allowed="a table with a column of users",
-            advice="let the app return a data frame or a path in place of a matrix or population",
-        )
-    take = partial(taken_by, population, threshold=given.threshold, visits=campaign.visits)
-    return with_left(population, memory.spend(campaign.key, keys, take))
 
 
 def _other_items(envelope: Envelope, number: int, *, from_data: bool = False) -> Refused:
@@ -209,13 +173,12 @@ class PlainHandler(_Answering):
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
         answer = memory.given(policy, envelope)
         if answer is None:
-            population = self.node.population(envelope, context, memory)
+            population = self.node.population(envelope, context)
             # A node without users keeps that as its answer, too, and nothing is charged for it.
             answer = b""
             if population.users:
                 secret, source = memory.admit(policy, envelope), self.node.source(context)
-                bounded = _bounded(envelope, population, memory)
-                answer = clear_answer(envelope, bounded, secret=secret, source=source)
+                answer = clear_answer(envelope, population, secret=secret, source=source)
             answer = memory.note(envelope, answer)
         if not answer:
             raise Refused(Refusal.NO_USERS)
@@ -277,7 +240,6 @@ class MaskedHandler(_Answering):
             advice = "add an identity-path and a directory-path to its configuration, or identity= to mount"
             raise Refused(Refusal.NO_IDENTITY, local=advice)
         self.node.check_items(envelope, context)
-        self.node.check_campaign(envelope, context)
         self.node.check_window(envelope, context)
         memory.begin(policy, envelope)
         return identity if signed else None, policy.fewest
@@ -285,9 +247,8 @@ class MaskedHandler(_Answering):
     def _vector(self, envelope: Envelope, context: Context, memory: NodeMemory) -> Integers:
         from fedhist.client.masked_device import participant_vector
 
-        population, source = self.node.population(envelope, context, memory), self.node.source(context)
+        population, source = self.node.population(envelope, context), self.node.source(context)
         memory.charge(self.node.limits(context), envelope)
-        population = _bounded(envelope, population, memory)
         # Virtual nodes draw from one seed: their number in the simulation keeps their shares of noise apart.
         number = int(context.node_config.get("partition-id", context.node_id))
         own = source.fork("masking", envelope.request.round.value, "noise", number)

@@ -53,7 +53,6 @@ BELOW = {
         "privacy-masking",
         "privacy-device-noise",
         "privacy-composition",
-        "privacy-campaigns",
         "privacy-rounds",
         "privacy-audit",
         "privacy-and-the-paper",

@@ -35,7 +35,6 @@ class Histograms:
         counts: the user's count of the item.
         domain_size: d, the number of items of the closed domain.
         first_user: the number of the first user in the whole population.
-        left: what each user has left of a campaign's bound, see `clips/campaign_bound`; None outside of campaigns.
     """
 
     offsets: AnyIntegers
@@ -43,7 +42,6 @@ class Histograms:
     counts: AnyIntegers
     domain_size: int
     first_user: int = 0
-    left: Integers | None = None
 
     @property
     def users(self) -> int:
@@ -67,7 +65,6 @@ class Histograms:
             counts=self.counts,
             domain_size=self.domain_size,
             first_user=self.first_user + start,
-            left=None if self.left is None else self.left[start:stop],
         )
 
 

@@ -16,9 +16,7 @@ from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.checks import usual_delta
 from fedhist.protocol.plan.table_terms import table_notes
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.composition import basic_total, tight_total
-from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
@@ -59,20 +57,7 @@ def warnings_of_all(plans: Collection[Plan]) -> list[str]:
 
 def plan_notes(plan: Plan) -> list[str]:
     """The warnings, and what else a plan's user should know before it costs anything."""
-    return [*plan_warnings(plan).values(), *table_notes(plan), *_campaign_notes(plan)]
-
-
-def _campaign_notes(plan: Plan) -> list[str]:
-    """What one release of a campaign costs, and all of them."""
-    campaign = plan.of_campaign
-    if campaign is None:
-        return []
-    return [
-        f"the release of this window alone costs one user epsilon {campaign.window_epsilon:.4g} at delta "
-        f"{campaign.window_delta:.3g}, and all releases of the campaign {plan.campaign!r} together at most epsilon "
-        f"{plan.epsilon:.4g} at delta {plan.delta:.3g}, if devices keep their memory of it; choices of the threshold "
-        "come beside that"
-    ]
+    return [*plan_warnings(plan).values(), *table_notes(plan)]
 
 
 def release_advice(release: Release) -> list[str]:
@@ -107,10 +92,9 @@ def _weak_promises(plan: Plan) -> dict[str, str]:
     """Budgets that protect nobody, whatever the data is. A selector that is not private is reported as such instead.
 
     With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
-    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta. A campaign counts
-    with all its releases.
+    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.
     """
-    found, charges = {}, [_in_full(charge) for charge in planned_charges(plan) if charge.private]
+    found, charges = {}, [charge for charge in planned_charges(plan) if charge.private]
     # Tight totals take longer, and are never larger.
     if (
         basic_total(charges).epsilon > _MOST_EPSILON
@@ -131,14 +115,6 @@ def _weak_promises(plan: Plan) -> dict[str, str]:
                 f"{usual_delta(plan.users):.3g} or less"
             )
     return found
-
-
-def _in_full(charge: Charge) -> Charge:
-    """The charge; of a release of a campaign that of all its releases together."""
-    if not isinstance(charge.loss, CampaignLoss):
-        return charge
-    whole = charge.loss
-    return replace(charge, epsilon=whole.epsilon, delta=whole.delta, loss=GaussianLoss(whole.multiplier))
 
 
 def _release_warnings(plan: Plan) -> dict[str, str]:

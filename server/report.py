@@ -36,49 +36,29 @@ def release_document(
     the plan's number is an upper limit.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
-    return (
-        masked
-        | _campaign_document(release.plan)
-        | {
-            "plan": release.plan.to_json(),
-            "plan_digest": release.plan.digest.hex(),
-            "seed": seed,
-            "private": release.private,
-            "simulation_only": not release.private,
-            "users_answered": dict(users),
-            "users_public": not release.plan.hides_users,
-            "threshold": release.threshold,
-            "discovery_share": release.discovery_share,
-            "mechanism": release.mechanism or release.plan.mechanism,
-            "relative_loss": None,
-            "standard_error": release.standard_error,
-            "at_least_level": LEVEL,
-            "significant_items": int((release.at_least > 0).sum()),
-            "which_to_use": which_to_use(release),
-            "released_items": len(release.histogram),
-            "ledger": [charge.to_json() for charge in release.charges],
-            "total": total.to_json(),
-            "tight": tight.to_json(),
-            "bytes_per_user": dict(bytes_per_user),
-            "seconds": dict(seconds),
-            "notes": list(notes),
-        }
-    )
-
-
-def _campaign_document(plan: Plan) -> dict[str, Any]:
-    """What the releases of the plan's campaign cost: this one alone, and all of them at most."""
-    campaign = plan.of_campaign
-    if campaign is None:
-        return {}
-    return {
-        "campaign": {
-            "name": plan.campaign,
-            "key": campaign.key,
-            "visits": campaign.visits,
-            "this_release": {"epsilon": campaign.window_epsilon, "delta": campaign.window_delta},
-            "all_releases_at_most": {"epsilon": plan.epsilon, "delta": plan.delta},
-        }
+    return masked | {
+        "plan": release.plan.to_json(),
+        "plan_digest": release.plan.digest.hex(),
+        "seed": seed,
+        "private": release.private,
+        "simulation_only": not release.private,
+        "users_answered": dict(users),
+        "users_public": not release.plan.hides_users,
+        "threshold": release.threshold,
+        "discovery_share": release.discovery_share,
+        "mechanism": release.mechanism or release.plan.mechanism,
+        "relative_loss": None,
+        "standard_error": release.standard_error,
+        "at_least_level": LEVEL,
+        "significant_items": int((release.at_least > 0).sum()),
+        "which_to_use": which_to_use(release),
+        "released_items": len(release.histogram),
+        "ledger": [charge.to_json() for charge in release.charges],
+        "total": total.to_json(),
+        "tight": tight.to_json(),
+        "bytes_per_user": dict(bytes_per_user),
+        "seconds": dict(seconds),
+        "notes": list(notes),
     }
 
 

@@ -54,12 +54,6 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
         InvalidPlan: a total and a part of it that contradict each other, or a total that the other rounds use up.
     """
     check_epsilon(total_epsilon, "total-epsilon")
-    if fields.get("campaign") is not None:
-        raise InvalidPlan(
-            "a total-epsilon with a campaign",
-            allowed="the epsilon of all releases of the campaign together, and epsilon-select for each choice",
-            advice="use --epsilon",
-        )
     chosen = {name: value for name, value in fields.items() if value is not None}
     if "epsilon" in chosen:
         raise InvalidPlan(
@@ -155,7 +149,6 @@ def deltas_for(total_epsilon: float, total_delta: float, chosen: dict[str, Any])
     selects = plan.delta_select if spends else 0.0
     if plan.delta == 0:
         return {"delta": 0.0, "delta_select": selects}
-    # One release of a campaign has less delta than all of them, which is the plan's.
     others = max(_sum(plan).delta - plan.delta, 0.0)
     if not others < total_delta:
         raise InvalidPlan(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.client.device import answer
-from fedhist.protocol.clips.campaign_bound import ONE
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Histograms, Labels
 from fedhist.protocol.masking.encoding import to_integers, to_residues
@@ -35,8 +34,7 @@ def device_view(request: Request, listed: Labels | None) -> Viewed:
         names = [f"item {number + 1}" for number in range(VALUES_SHOWN)] if keys is None else list(keys)
     shown = min(VALUES_SHOWN, len(names))
     counts = _LARGEST // np.arange(1, shown + 1)
-    left = None if plan.of_campaign is None else np.array([ONE])
-    device = Histograms(np.array([0, shown]), np.arange(shown), counts, len(names), left=left)
+    device = Histograms(np.array([0, shown]), np.arange(shown), counts, len(names))
     source = SeededSource(0)
     sent = answer(request, device, source=source, labels=names)
     data: list[float] | None = None

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedhist.display.html_table import html_table
-from fedhist.protocol.clips.campaign_bound import is_bounded
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
@@ -176,14 +175,12 @@ class ClippedUsers:
         norm: of the threshold.
         bounds: of each item by itself.
         listed: the items that a discovery found, which are clipped alone; None for all.
-        visits: of a campaign, whose users are clipped to what they have left, too; None outside of campaigns.
     """
 
     threshold: Threshold | None = None
     norm: Norm = Norm.L1
     bounds: Floats | None = None
     listed: Labels | None = None
-    visits: int | None = None
 
     @classmethod
     def by(cls, release: Release) -> ClippedUsers:
@@ -195,7 +192,7 @@ class ClippedUsers:
         plan = release.round_plan
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         listed = release.labels if release.plan.discovers else None
-        return cls(threshold, plan.norm, listed=listed, visits=plan.visits)
+        return cls(threshold, plan.norm, listed=listed)
 
     def begin(self, population: Population) -> _Clipped:
         """Nobody yet."""
@@ -216,9 +213,7 @@ class _Clipped:
     def add(self, held: Histograms) -> None:
         shard = held if self._listed is None else self._listed.of(held)
         threshold, bounds = self._tally.threshold, self._tally.bounds
-        if threshold is not None and self._tally.visits is not None and shard.left is not None:
-            self._users += int(is_bounded(shard, shard.left, threshold, visits=self._tally.visits).sum())
-        elif threshold is not None:
+        if threshold is not None:
             self._users += int(is_clipped(shard, threshold, norm=self._tally.norm).sum())
         elif bounds is not None:
             above = entry_counts(shard) > bounds[entry_items(shard)]

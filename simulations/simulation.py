@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender, users_words
-from fedhist.simulations.campaign import in_campaign, spent_first
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
@@ -190,7 +188,6 @@ def simulate(
     engine: Engine = open_in_process,
     observe: Observer = ignore,
     report: bool = False,
-    campaign_memory: str | Path | None = None,
 ) -> Result:
     """Both rounds over the population.
 
@@ -210,8 +207,6 @@ def simulate(
         observe: called with each event of the run, see `fedhist.protocol.events`.
         report: measure what a report shows in the same pass as the truth; without it, one more pass when it is asked
             for.
-        campaign_memory: for a plan of a campaign, the file that stands for the memories of all devices, made if
-            missing. Users without names are known by their numbers.
     """
     asking = simulating(
         population,
@@ -223,7 +218,6 @@ def simulate(
         engine=engine,
         observe=observe,
         report=report,
-        campaign_memory=campaign_memory,
     )
     return answered(asking, lambda asked: asked[0].total(asked[1]))
 
@@ -239,20 +233,17 @@ def simulating(
     engine: Engine,
     observe: Observer,
     report: bool,
-    campaign_memory: str | Path | None = None,
 ) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
     """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin, population = origin_of(population), with_given_users(population, plan)
     evaluate = origin is ItemOrigin.SYNTHETIC if evaluate is None else evaluate
     check_hiding(plan, evaluate=evaluate, counts=False)
     _check(population, plan, origin, seeded=seed is not None, evaluated=evaluate, charged=journal is not None)
-    memory = None if campaign_memory is None else Path(campaign_memory)
-    population, spend = in_campaign(population, plan, memory)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     clock = Stopwatch(on_phase, observe)
     tell = tell_states(observe, simulated=True)
     requests: dict[Round, Request] = {}
-    ledger = Ledger(journal=tell_charges(observe, spent_first(spend, requests, journal)))
+    ledger = Ledger(journal=tell_charges(observe, journal))
 
     def entered(state: State) -> None:
         clock.state(state)

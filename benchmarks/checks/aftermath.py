@@ -86,11 +86,8 @@ def ledger_faults(path: Path) -> list[str]:
 
 
 def _together(parts: Iterable[Spending]) -> float:
-    """The epsilon of all of them, where each campaign counts once."""
-    costs = list(parts)
-    campaigns = {campaign for cost in costs for campaign, _ in cost.campaigns}
-    once = [campaign.epsilon for campaign in campaigns]
-    return math.fsum([*(cost.without_campaigns().epsilon for cost in costs), *once])
+    """The epsilon of all of them."""
+    return math.fsum(cost.epsilon for cost in parts)
 
 
 def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str] = ()) -> list[str]:

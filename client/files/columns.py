@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.intervals import checked_edges
@@ -31,8 +31,6 @@ class Columns:
         time: the name of the column that says when; read with a window only.
         window: rows of other times are left out, as in 2026-W47 (see `Window`). Their users stay: how many there are
             does not depend on the window.
-        user_key: a secret under which users' names are hashed to the keys of the population, the same in every run that
-            has it; None where nobody needs to know a user again.
     """
 
     user: str | int = "user"
@@ -42,7 +40,6 @@ class Columns:
     bins: Collection[float] | None = None
     time: str | int | None = None
     window: Window | str | None = None
-    user_key: bytes | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         named = (self.user, self.item, self.count or "count", *(() if self.time is None else (self.time,)))

@@ -31,13 +31,12 @@ class Partition:
     """A partition's users, put aside.
 
     Args:
-        keys, first_rows, lengths, items, counts: as in `Users`.
+        first_rows, lengths, items, counts: as in `Users`.
         users_at, pairs_at: the number of users, and of their items, before each bucket of rows.
         too_many: as in `Users`.
         rows_of_these: how many rows with items the users with too much have.
     """
 
-    keys: Piece = field(repr=False)
     first_rows: Piece = field(repr=False)
     lengths: Piece = field(repr=False)
     items: Piece = field(repr=False)
@@ -48,12 +47,11 @@ class Partition:
     rows_of_these: int
 
     def between(self, first: int, last: int) -> tuple[npt.NDArray[Any], ...]:
-        """First rows, keys, lengths, items and counts of the users of these buckets."""
+        """First rows, lengths, items and counts of the users of these buckets."""
         users = int(self.users_at[first]), int(self.users_at[last])
         pairs = int(self.pairs_at[first]), int(self.pairs_at[last])
         return (
             self.first_rows.read(*users),
-            self.keys.read(*users),
             self.lengths.read(*users),
             self.items.read(*pairs),
             self.counts.read(*pairs),
@@ -73,7 +71,6 @@ def put_aside(users: Users, *, rows: int, rows_of_these: int, spool: Spool) -> P
     users_at = np.searchsorted(users.first_rows, np.arange(_BUCKETS + 1) * width)
     pairs_at = np.concatenate([[0], np.cumsum(users.lengths)])[users_at]
     return Partition(
-        keys=spool.put(users.keys),
         first_rows=spool.put(users.first_rows),
         lengths=spool.put(users.lengths.astype(np.int32)),
         items=spool.put(users.items),
@@ -96,14 +93,12 @@ def merged(partitions: Sequence[Partition], *, spool: Spool, each: Each) -> Rows
         spool.reserve(users + 1, np.int64),
         spool.reserve(pairs, np.int32),
         spool.reserve(pairs, np.int32),
-        spool.reserve(users, np.uint64),
     )
     rows.offsets.write(0, np.zeros(1, dtype=np.int64))
 
     def merge(buckets: tuple[int, int]) -> None:
         first, last = buckets
-        keys, lengths, items, counts = _in_order([one.between(first, last) for one in partitions])
-        rows.keys.write(int(users_at[first]), keys)
+        lengths, items, counts = _in_order([one.between(first, last) for one in partitions])
         rows.offsets.write(int(users_at[first]) + 1, pairs_at[first] + np.cumsum(lengths, dtype=np.int64))
         rows.items.write(int(pairs_at[first]), items)
         rows.counts.write(int(pairs_at[first]), counts)
@@ -117,10 +112,10 @@ def merged(partitions: Sequence[Partition], *, spool: Spool, each: Each) -> Rows
 
 
 def _in_order(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
-    """Keys, lengths, items and counts of the users of all parts, in the order of their first rows."""
-    first_rows, keys, lengths, items, counts = (np.concatenate(one) for one in zip(*parts, strict=True))
+    """Lengths, items and counts of the users of all parts, in the order of their first rows."""
+    first_rows, lengths, items, counts = (np.concatenate(one) for one in zip(*parts, strict=True))
     if len(parts) == 1:
-        return keys, lengths, items, counts
+        return lengths, items, counts
     order = np.argsort(first_rows)
     ordered = lengths[order]
     # From where a user's items go to where they stand.
@@ -128,4 +123,4 @@ def _in_order(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArra
     shifts -= np.cumsum(ordered, dtype=np.int64) - ordered
     places = np.repeat(shifts, ordered)
     places += np.arange(len(items))
-    return keys[order], ordered, items[places], counts[places]
+    return ordered, items[places], counts[places]

@@ -128,7 +128,7 @@ def _check_no_columns(columns: Columns) -> None:
 
 def _from_database(data: Database, columns: Columns, limit: Memory) -> Tabulation:
     check_not_text(columns, "a database")
-    tabulation = Tabulation(memory=limit, lenient=True, user_key=columns.user_key)
+    tabulation = Tabulation(memory=limit, lenient=True)
     place = data.place
     with closing(data.batches(columns)) as batches:
         for batch in batches:

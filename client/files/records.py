@@ -166,7 +166,7 @@ def read_rows(
 
     check_not_text(columns, "a data frame")
     table, place = frame_table(frame, columns), partial(frame_row, columns)
-    tabulation = Tabulation(memory=limit, lenient=lenient, tell=follow.reading, user_key=columns.user_key)
+    tabulation = Tabulation(memory=limit, lenient=lenient, tell=follow.reading)
     for start in range(0, table.height, limit.batch_rows):
         add_rows(tabulation, table.slice(start, limit.batch_rows), columns, place)
         follow.reading("read", tabulation.rows, table.height)
@@ -254,9 +254,7 @@ def _read_all(
     """All rows of all tables, in the order of the tables."""
     rows = sum(expected_rows(table.path, table.suffix) for table in tables)
     _check_space(rows, memory, follow)
-    tabulation = Tabulation(
-        memory=memory, lenient=lenient, tell=follow.reading, user_key=tables[0].columns.user_key
-    )
+    tabulation = Tabulation(memory=memory, lenient=lenient, tell=follow.reading)
     try:
         for table in tables:
             place = table.places()

@@ -32,7 +32,6 @@ def shards_in(
     users: range,
     domain_size: int,
     first_user: int = 0,
-    left: Column | None = None,
 ) -> Iterator[Histograms]:
     """Users in order, read from compressed sparse rows in shards as small as those of a population in memory.
 
@@ -43,7 +42,6 @@ def shards_in(
         users: the places of those that are read.
         domain_size: the number of items.
         first_user: the number of the user at place 0.
-        left: what each user there has left of a campaign's bound.
     """
     for low in users[::_READ_USERS]:
         starts = offsets.read(low, min(low + _READ_USERS, users.stop) + 1)
@@ -55,7 +53,6 @@ def shards_in(
                 counts=counts.read(*entries),
                 domain_size=domain_size,
                 first_user=first_user + low + start,
-                left=None if left is None else left.read(low + start, low + stop),
             )
 
 
@@ -66,7 +63,6 @@ class Rows:
     offsets: Piece = field(repr=False)
     items: Piece = field(repr=False)
     counts: Piece = field(repr=False)
-    keys: Piece = field(repr=False)
 
     @property
     def in_memory(self) -> bool:
@@ -96,7 +92,7 @@ class StoredPopulation(SparsePopulation):
         labels = None if self.labels is None else tuple(self.labels)
         return SparsePopulation, (
             *(self.histograms, labels),
-            *(self.dropped_items, self.dropped_count, self.item_origin, self.user_keys),
+            *(self.dropped_items, self.dropped_count, self.item_origin),
         )
 
     def shards(self) -> Iterator[Histograms]:

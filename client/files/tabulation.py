@@ -13,8 +13,7 @@ not depend on the batches, the partitions or the room.
 
 Whole numbers are their own keys, mixed by a factor. Other values are hashed to 64 bits with a seed of their own in
 every run, so that nobody can choose two names that meet. That two of n names meet by chance has a probability of
-n^2 / 2^65: one in 10^7 for a million. They would count as one. Users who have to be known again in a later run have
-keys under a secret that stays the same (`user_keys`).
+n^2 / 2^65: one in 10^7 for a million. They would count as one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
 from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation
-from fedhist.client.files.user_keys import name_keys
 from fedhist.client.files.window_rows import INSIDE
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
@@ -69,7 +67,6 @@ class Tabulation:
         lenient: leave out rows that break a rule instead of refusing the table, see `node_data`.
         idle: a row without an item is a user without items.
         tell: called as the work goes on.
-        user_key: the secret of the population's user keys, see `Columns`.
     """
 
     def __init__(
@@ -79,7 +76,6 @@ class Tabulation:
         lenient: bool = False,
         idle: bool = False,
         tell: Tell = lambda *progress: None,
-        user_key: bytes | None = None,
     ) -> None:
         keep_freed_memory()
         self.rows = self.left_out = 0
@@ -89,7 +85,7 @@ class Tabulation:
         self._dealing = ThreadPoolExecutor(1)
         self._waiting: list[tuple[int, Words, npt.NDArray[np.int32], npt.NDArray[np.int32] | None]] = []
         self._places: list[tuple[int, Where]] = []
-        self._users, self._items = _Keys("user", secret=user_key), _Keys("item")
+        self._users, self._items = _Keys("user"), _Keys("item")
         self._numbering = Numbering()
         self._names: ItemNames = NumberNames()
         self._totals = np.zeros(0, dtype=np.int64)
@@ -148,7 +144,6 @@ class Tabulation:
             dropped_items=chosen.dropped_items,
             dropped_count=chosen.dropped_count,
             item_origin=chosen.origin,
-            user_keys=None if self._users.secret is None else rows.keys.read(),
         )
         return whole if rows.in_memory else StoredPopulation(**vars(whole), rows=rows)
 
@@ -332,11 +327,9 @@ class _Keys:
 
     Args:
         role: user or item.
-        secret: of keys that are the same in other tables, too; None for keys of this one alone.
     """
 
-    def __init__(self, role: str, *, secret: bytes | None = None) -> None:
-        self.secret = secret
+    def __init__(self, role: str) -> None:
         drawn = SystemSource().words(2)
         self._factor = drawn[0] | np.uint64(1)
         self._seed = int(drawn[1] >> np.uint64(1))
@@ -356,8 +349,6 @@ class _Keys:
             return np.empty(0, dtype=np.uint64)
         kind = column.dtype
         self.expect(kind, place)
-        if self.secret is not None:
-            return name_keys(column, self.secret)
         if isinstance(kind, pl.Categorical | pl.Enum):
             column = column.to_physical()
         if not column.dtype.is_integer() or "128" in str(kind):

@@ -15,7 +15,7 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
 
 FOLDER = click.argument("folder", type=PATH)
-NOT_HERE = ("users", "items", "participants", "window", "campaign", "epsilon", "delta", "delta_select")
+NOT_HERE = ("users", "items", "participants", "window", "epsilon", "delta", "delta_select")
 """Fields of the plan that the data, the calendar or the total say."""
 MOVED = click.option(
     "--moved",
@@ -77,10 +77,10 @@ def campaign() -> None:
 @click.option("--total-delta", type=float, metavar="D", help="The same of delta. [default: 1e-6]")
 @click.option(
     "--thresholds",
+    default="choose",
     type=click.Choice(["choose", "narrow", "first"]),
     help="How windows after the first get their threshold. choose: each its own; narrow: each its own, between an "
-    "eighth and eight times the last one; first: the first window's, and its budget goes to the histograms. "
-    "[default: choose; first with --visits]",
+    "eighth and eight times the last one; first: the first window's, and its budget goes to the histograms.",
 )
 @click.option(
     "--discover",

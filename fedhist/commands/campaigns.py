@@ -28,13 +28,11 @@ from fedhist.server.campaign.budget import SOME_ITEMS, SOME_USERS, WindowBudget
 from fedhist.server.campaign.definition import Definition
 from fedhist.server.campaign.state import KIND, WindowState, ledger_of, opened, states_of
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.report.over_time import dearest_window
 from fedhist.simulations.workbench.campaign_runs import (
     HEADINGS,
     HowToRun,
     LocalRunner,
     define,
-    lost_memory,
     room_left,
     row_of,
     run_and_draw,
@@ -98,9 +96,7 @@ def _described(made: Definition) -> list[str]:
         "0:00 UTC",
         f"total:    epsilon {total.epsilon:g}, delta {total.delta:.3g}, for one user, ever, in {visible(made.ledger)}",
     ]
-    if made.plan.get("visits") is not None:
-        lines += _one_bound(made)
-    elif made.later == made.first:
+    if made.later == made.first:
         lines.append(f"a window: {_window_cost(made.first)}")
     else:
         lines.append(f"first:    {_window_cost(made.first)}")
@@ -117,21 +113,6 @@ def _described(made: Definition) -> list[str]:
 def _cost_of_all(made: Definition) -> Spending:
     """What all windows cost together, with spare ones."""
     return made.first.cost + made.later.cost.times(len(made.windows) + made.spare - 1)
-
-
-def _one_bound(made: Definition) -> list[str]:
-    """What windows cost under one bound for each user."""
-    fields, visits = made.first.fields, made.plan["visits"]
-    filled = "one window" if visits == 1 else f"{visits:,} windows"
-    chosen = made.first.cost.epsilon - fields["epsilon"]
-    lines = [
-        f"releases: epsilon {fields['epsilon']:.4g}, delta {fields['delta']:.3g} for all of them together: one bound "
-        f"for each user, who may fill {filled}"
-    ]
-    if chosen > 0:
-        when = "the first window" if made.thresholds == "first" else "every window"
-        lines.append(f"choice:   epsilon {chosen:.4g} for the threshold, in {when}")
-    return lines
 
 
 def _window_cost(budget: WindowBudget) -> str:
@@ -273,16 +254,9 @@ def _where_it_stands(
     """What is spent and left, whether the rest fits, and what is next."""
     total, limit, left = definition.total, budget.limit, budget.left()
     spent = total.claimed(spent_on(states))
-    # Under one bound for all windows, what is sent in one decides what is left for others: they are one cost.
-    window, most = dearest_window(budget) if definition.plan.get("visits") is None else (None, Spending())
     lines = [
         f"spent: epsilon {epsilon_text(spent)} of {total.epsilon:g} at delta {total.delta:.3g}, for one user, ever",
     ]
-    if window is not None:
-        lines.append(
-            f"       epsilon {epsilon_text(most.epsilon)}, delta {most.delta:.3g} for one user in one window "
-            f"({window}, the most of all)"
-        )
     if limit is not None and left is not None:
         lines.append(
             f"left:  epsilon {epsilon_text(round(left.epsilon, 4))} of the ledger's {limit.epsilon:g}, all its runs "
@@ -293,17 +267,13 @@ def _where_it_stands(
         if state.status(now) == "broken off":
             lines.append(
                 f"note:  {state.window} was charged and not released; 'fedhist campaign run {name} --again "
-                f"{state.window}' charges and runs it once more{definition.when_repeated}"
+                f"{state.window}' charges and runs it once more"
             )
         elif state.status(now) == "unfinished":
             lines.append(
                 f"note:  {state.window} is being run, or its process died; 'fedhist campaign run {name}' finds out"
             )
     waiting = [state for state in states if state.status(now) in ("due", "waiting")]
-    if waiting and lost_memory(definition):
-        lines.append(
-            f"note:  {visible(definition.memory)} is gone: without it no window can be run here; put it back"
-        )
     room = room_left(definition, states, budget)
     if len(waiting) > room:
         lines.append(
@@ -336,7 +306,7 @@ def _document(
                 "window": state.window.text,
                 "status": state.status(now),
                 "due_from": state.due_from.isoformat(),
-                "cost": state.own.to_json(),
+                "cost": state.counted.cost.to_json(),
                 "folder": None if state.document is None else str(state.folder),
             }
             for state in states

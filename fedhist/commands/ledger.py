@@ -15,10 +15,8 @@ from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedhist.protocol.privacy.ledger import Cost
-    from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+    from fedhist.server.ledger.budget_file import RunRecord
 
 FILE = click.argument("file", type=PATH)
 TEXT_COLUMNS = ("when", "plan", "data", "selector", "status")
@@ -72,15 +70,13 @@ def show(file: Path, as_json: bool) -> None:
             "claimed": None if claimed is None else claimed.to_json(),
             "left": None if left is None else left.to_json(),
             "runs_left": more,
-            "per_window": _window_document(budget),
             "runs": [_run_document(one) for one in runs],
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
     console = stdout_console()
     print_rows(f"ledger {file.name}", [_row(one) for one in runs], COLUMNS, text=TEXT_COLUMNS)
-    one_bound = ", all releases of a campaign as one" if budget.counted().campaigns else ""
-    console.print(f"sum:   {_text(total)}{one_bound}")
+    console.print(f"sum:   {_text(total)}")
     if reserved != Cost(0, 0):
         console.print(
             f"held:  {_text(reserved)} of it, by runs that did not end; 'fedhist ledger close FILE RUN' "
@@ -90,7 +86,6 @@ def show(file: Path, as_json: bool) -> None:
     console.print(f"tight: {_text(tight)}, if the runs were fixed beforehand", soft_wrap=True)
     if limit is None or claimed is None or left is None:
         console.print("limit: none")
-        _print_windows(console, budget)
         return
     console.print(f"limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}")
     console.print(f"spent: epsilon {epsilon_text(claimed.epsilon)} of the limit")
@@ -99,15 +94,12 @@ def show(file: Path, as_json: bool) -> None:
         number = "any number of runs" if more == NO_END else f"{more:,} more {'run' if more == 1 else 'runs'}"
         again = f", room for {number} like the last"
     console.print(f"left:  epsilon {epsilon_text(left.epsilon)}{again}", soft_wrap=True)
-    _print_windows(console, budget)
 
 
 @ledger.command(
     "limit",
     examples=(
         "fedhist ledger limit customers.ledger --epsilon 3 --delta 1e-5",
-        "# and what one user may cost in one window of time",
-        "fedhist ledger limit customers.ledger --epsilon 1.2 --delta 1e-5 --per-window",
         "# a higher one later",
         "fedhist ledger limit customers.ledger --epsilon 4 --delta 1e-5 --replace",
     ),
@@ -119,14 +111,8 @@ def show(file: Path, as_json: bool) -> None:
 @click.option(
     "--delta", type=float, required=True, metavar="D", help="The largest delta of all runs together."
 )
-@click.option(
-    "--per-window",
-    is_flag=True,
-    help="The limit is for one user in one window: runs over windows that share no day (see 'fedhist run --window') do "
-    "not add up for it. It stands beside the one for all runs.",
-)
 @click.option("--replace", is_flag=True, help="Change a limit that is already set.")
-def set_limit(file: Path, epsilon: float, delta: float, per_window: bool, replace: bool) -> None:
+def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     """Set the limit of a ledger. A missing file is created.
 
     The limit is a promise about all runs together, also if later ones are chosen in view of earlier results: whatever
@@ -142,9 +128,8 @@ def set_limit(file: Path, epsilon: float, delta: float, per_window: bool, replac
     from fedhist.server.ledger.budget_file import BudgetFile
 
     budget = BudgetFile.open(file, create=True)
-    budget.set_limit(Limit(epsilon, delta), replace=replace, per_window=per_window)
-    unit = " for one user in one window" if per_window else ""
-    echo(f"limit of {file.name}{unit}: epsilon {epsilon:g}, delta {delta:.3g}")
+    budget.set_limit(Limit(epsilon, delta), replace=replace)
+    echo(f"limit of {file.name}: epsilon {epsilon:g}, delta {delta:.3g}")
 
 
 @ledger.command(
@@ -163,12 +148,6 @@ def close(file: Path, run: int) -> None:
     echo(f"run {run} of {file.name} is closed")
 
 
-def _campaign(run: RunRecord) -> str:
-    """The name of a run's campaign, if the label does not say it."""
-    name = str(run.plan.get("campaign") or "")
-    return "" if name in run.label else name
-
-
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
     from fedhist.server.campaign.state import KIND
@@ -177,47 +156,12 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
-        "data": ", ".join(filter(None, (run.label, run.plan.get("window"), _campaign(run)))),
+        "data": ", ".join(filter(None, (run.label, run.plan.get("window")))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": "defined" if run.plan.get("kind") == KIND else run.status,
         "epsilon": epsilon_text(run.charged.epsilon),
         "delta": f"{run.charged.delta:.3g}",
     }
-
-
-def _window_document(budget: BudgetFile) -> dict[str, Any]:
-    from fedhist.server.ledger.window_limit import by_window
-
-    limit = budget.window_limit
-    return {
-        "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},
-        "windows": {
-            "none" if window is None else window.text: spent.cost.to_json()
-            for window, spent in by_window(budget.runs(), limit).items()
-        },
-    }
-
-
-def _print_windows(console: Console, budget: BudgetFile) -> None:
-    """What is spent on one user in one window, where there are windows or a limit for one."""
-    from fedhist.commands.summary import epsilon_text
-    from fedhist.server.ledger.window_limit import by_window, window_claimed
-
-    limit = budget.window_limit
-    counted = by_window(budget.runs(), limit)
-    if limit is None and None in counted:
-        return
-    window, most = max(counted.items(), key=lambda entry: (entry[1].epsilon, entry[1].delta))
-    where = "" if window is None else f" (in {window}, the most of {len(counted):,})"
-    console.print(f"one user in one window: {_text(most.cost)}{where}", soft_wrap=True)
-    if limit is None:
-        console.print("       limit: none; 'fedhist ledger limit --per-window' sets one", soft_wrap=True)
-        return
-    spent = max(window_claimed(limit, spent) for spent in counted.values())
-    console.print(
-        f"       limit: epsilon {limit.epsilon:g}, delta {limit.delta:.3g}; spent: epsilon {epsilon_text(spent)} of it",
-        soft_wrap=True,
-    )
 
 
 def _run_document(run: RunRecord) -> dict[str, Any]:

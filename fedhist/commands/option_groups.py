@@ -25,7 +25,7 @@ GROUPS = (
         "Data",
         "--windows --data --items-file --question --user-column --item-column --count-column --users --items "
         "--synthetic --format --round --participant --every-message",
-        "--time-column --window --campaign --visits --campaign-memory --again --until --delay --separator "
+        "--time-column --window --again --until --delay --separator "
         "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary "
         "--by --encoding --max-malformed",
     ),
@@ -52,7 +52,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Output",
-        "--out --evaluate --figure --csv --json --force --replace --per-window",
+        "--out --evaluate --figure --csv --json --force --replace",
         "--moved --keep --head --trace --no-report --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),

@@ -31,8 +31,6 @@ _OF_ONE_QUESTION = {
     "delta": "--total-delta",
     "delta_select": "--total-delta",
     "trials": "one run",
-    "campaign": "one question in each run of a campaign",
-    "campaign_memory": "one question in each run of a campaign",
     "trace": "no trace; --verbose tells what happens",
 }
 """Options that say something else, or nothing, of several questions."""
@@ -145,13 +143,6 @@ _OF_ONE_QUESTION = {
     metavar="FILE",
     help="Charge the run to this file, which counts what is spent on the same people; made if missing. See 'fedhist "
     "ledger'.",
-)
-@click.option(
-    "--campaign-memory",
-    type=PATH,
-    metavar="FILE",
-    help="With --campaign: the file that stands for the memories of all devices, with what each user has left; made if "
-    "missing. Keep it for all windows: without it users would get their bound again.",
 )
 @click.option(
     "--engine",

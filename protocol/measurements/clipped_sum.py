@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.display.plurals import counted
-from fedhist.protocol.clips.campaign_bound import sum_bounded
 from fedhist.protocol.clips.clipping import sum_clipped
-from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
@@ -33,10 +31,7 @@ _GRID_SPREAD = 3
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum(Measurement[Bound]):
-    """A value an item, in steps of the grid. `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs.
-
-    In a campaign, users are clipped to what they have left of their bound, too.
-    """
+    """A value an item, in steps of the grid. `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs."""
 
     name = "clipped-sum"
     round = Round.RELEASE
@@ -56,9 +51,6 @@ class ClippedSum(Measurement[Bound]):
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
-        bounded = (
-            "" if plan.visits is None else " Who has less left of the campaign's bound is clipped to that."
-        )
         norm = "l1 or l2" if plan.chooses_mechanism else plan.norm.value
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
@@ -67,7 +59,6 @@ class ClippedSum(Measurement[Bound]):
             if plan.is_discovered
             else counted(plan.closed.items, f"{noisy}whole number"),
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
-            + bounded
             + by_devices,
             clip=f"{norm} clip",
             bound=f"Every user contributes at most C = {{C}} in {norm} norm.",
@@ -100,15 +91,6 @@ class ClippedSum(Measurement[Bound]):
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """Clipped, rounded to the grid, added up."""
-        if self.plan.visits is not None:
-            if users.left is None:
-                raise InvalidPopulation(
-                    "users of a campaign without what is left of their bounds",
-                    allowed="users with a memory of the campaign",
-                    advice="simulations take one with --campaign-memory, and nodes have a memory-path",
-                )
-            bounded = sum_bounded(users, users.left, self.threshold, visits=self.plan.visits, source=source)
-            return Summed(bounded)
         norm = self.plan.norm  # audited: norm clipped
         return Summed(sum_clipped(users, self.threshold, norm=norm, source=source))
 

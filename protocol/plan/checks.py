@@ -64,13 +64,12 @@ def check_relation(plan: Plan) -> None:
     counting = {
         f"masking {plan.masking}": plan.is_masked,
         "a minimum cohort above 1": plan.minimum_cohort > 1,
-        "a campaign": plan.campaign is not None,
     }
     for name, given in counting.items():
         if plan.hides_users and given:
             raise InvalidPlan(
                 f"the relation add-or-remove-one with {name}, which depends on how many users there are",
-                allowed="add-or-remove-one without masking, minimum cohort or campaign",
+                allowed="add-or-remove-one without masking or minimum cohort",
                 advice="leave it out, or use --neighbours zero-out, under which the number of users is public",
             )
 

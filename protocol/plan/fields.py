@@ -251,19 +251,6 @@ class PlanFields:
         "two days with a slash between them, both included. Needs a time column; nodes name their own.",
         symbol="W",
     )
-    campaign: str | None = _field(
-        None,
-        "The name of a campaign: a release for each of many windows. Devices keep one bound for each user over the "
-        "whole campaign, and --epsilon and --delta are those of all its releases together. Needs --visits; in "
-        "simulations also --campaign-memory.",
-        symbol="NAME",
-    )
-    visits: int | None = _field(
-        None,
-        "In a campaign: the number of windows that one user may fill. The noise of each window grows with its "
-        "square root; who comes more often counts less in later windows.",
-        symbol="K",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.plan.campaign_terms import campaign_of, check_campaign
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
     MAX_USERS,
@@ -44,7 +43,6 @@ from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -61,7 +59,7 @@ _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
-_NEWER = ("window", "campaign", "visits")
+_NEWER = ("window",)
 """Fields that are in a plan's JSON only if they are set."""
 
 _OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
@@ -98,7 +96,6 @@ class Plan(PlanFields):
         self._fill_in("delta", 0.0 if self.is_pure else usual_delta(self.users))
         self._fill_in("delta_select", usual_delta(self.users))
         check_mechanism(self)
-        check_campaign(self)
         check_domain(self)
         self._fill_in("dropout_share", usual_dropout_share(self))
         check_masking(self)
@@ -293,15 +290,8 @@ class Plan(PlanFields):
 
     @cached_property
     def multiplier(self) -> float:
-        """The Gaussian's standard deviation for each unit of l2 sensitivity; of one window of a campaign."""
-        if self.of_campaign is not None:
-            return self.of_campaign.window_multiplier
+        """The Gaussian's standard deviation for each unit of l2 sensitivity."""
         return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
-
-    @cached_property
-    def of_campaign(self) -> CampaignLoss | None:
-        """The campaign that the release belongs to; None for a run by itself."""
-        return campaign_of(self)
 
     @property
     def item_share(self) -> float:
@@ -378,14 +368,9 @@ class Plan(PlanFields):
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 
     def release_sensitivity(self, bound: int) -> Sensitivity:
-        """How far one user moves the sum of round 2, for a bound in any unit.
-
-        In a campaign, one item in many windows is many items: two users who come in different windows are sqrt(2)
-        bounds apart.
-        """
+        """How far one user moves the sum of round 2, for a bound in any unit."""
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
-        items = self.items if self.campaign is None else None
-        return clipped_sum(bound, domain_size=items, neighbours=self.neighbours)
+        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""
@@ -396,8 +381,7 @@ class Plan(PlanFields):
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.
 
-        Neither do those that read everything have a window, nor those by themselves a campaign: their digests are what
-        they were before there were any.
+        Neither do those that read everything have a window: their digests are what they were before there were any.
         """
         plugins = {"plugins": list(self.plugins)} if self.plugins else {}
         values = {name: getattr(self, name) for name in FIELDS}

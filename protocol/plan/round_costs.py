@@ -32,7 +32,6 @@ from fedhist.protocol.plugins.registry import measured_by, plugin_named
 from fedhist.protocol.privacy.concentrated import (
     Spending,
     bounded_range_rho,
-    campaign_spending,
     gaussian_rho,
     pure_rho,
     way_rho,
@@ -75,8 +74,6 @@ def release_cost(plan: Plan) -> Spending:
     if plan.discovers:
         rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.most_of_bars
         return Spending(cost.epsilon, cost.delta, rho, failure)
-    if plan.of_campaign is not None:
-        return campaign_spending(plan.of_campaign)
     if plan.is_open or measured_by(plan.release) is not None:
         return Spending.of_cost(cost)
     gaussian = 0.0 if plan.mechanism == "laplace" else gaussian_rho(plan.multiplier)
@@ -90,7 +87,7 @@ def table_cost(plan: Plan) -> Spending:
 
 
 def run_cost(plan: Plan) -> Spending:
-    """The most that all rounds of a run may cost; of a campaign all its releases, and one choice."""
+    """The most that all rounds of a run may cost."""
     parts = [choice_cost(plan), release_cost(plan), table_cost(plan)]  # audited: rounds added
     return Spending.total(parts)
 

@@ -44,5 +44,3 @@ class PlanSettings(TypedDict, total=False):
     table_capacity: int
     label_bytes: int
     window: str | None
-    campaign: str | None
-    visits: int | None

@@ -7,10 +7,6 @@ enough to know for each mechanism a *dominating pair*: one with no smaller delta
 Wang 2022, theorem 10). The pairs used here:
 
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
-- **A campaign** of bounded users (`campaign_loss`): all its releases are one Gaussian of multiplier z, or those of n
-  windows of multiplier z sqrt(k), whichever has the smaller 1/z^2. What runs in between changes nothing: a campaign is
-  one interaction that is as private as its Gaussian, and such interactions compose like mechanisms (Vadhan & Zhang
-  2023).
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
 - **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
@@ -51,7 +47,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss, basic_costs
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -96,13 +91,13 @@ _Groups = tuple[tuple[float, int], ...]
 
 
 def basic_total(charges: Iterable[Charge]) -> Cost:
-    """The sum of all epsilons and of all deltas; of a campaign no more than all its releases together cost.
+    """The sum of all epsilons and of all deltas.
 
-    Campaigns aside, it also holds when the budgets of later mechanisms were chosen in view of earlier results, as long
+    It also holds when the budgets of later mechanisms were chosen in view of earlier results, as long
     as a limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
     """
-    plain = basic_costs((entry.loss, entry.epsilon, entry.delta) for entry in charges)
-    return Cost(exact_sum(epsilon for epsilon, _ in plain), exact_sum(delta for _, delta in plain))
+    listed = list(charges)
+    return Cost(exact_sum(entry.epsilon for entry in listed), exact_sum(entry.delta for entry in listed))
 
 
 def tight_total(charges: Iterable[Charge]) -> Cost:
@@ -193,7 +188,6 @@ class _Losses:
         first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
-        campaigns: Counter[CampaignLoss] = Counter()
         plain = []
         for position, entry in enumerate(entries):
             match entry.loss:
@@ -201,8 +195,6 @@ class _Losses:
                     pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
-                case CampaignLoss() as loss:
-                    campaigns[loss] += 1
                 case _ if entry.epsilon > _PLAIN_EPSILON:
                     plain.append(entry.epsilon)
                     log_finite.append(math.log1p(-entry.delta))
@@ -213,7 +205,6 @@ class _Losses:
                 case PureLoss() | ApproximateLoss() | AlternativesLoss():
                     pure[entry.epsilon] += 1
                     log_finite.append(math.log1p(-entry.delta))
-        precision += [campaign.precision_of(releases) for campaign, releases in campaigns.items()]
         return cls(
             first_range=first_range,
             ranges=_few_groups(ranges),

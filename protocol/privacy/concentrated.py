@@ -15,12 +15,6 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
   the first is larger because tanh is concave. The bound is met as a falls to 1.
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
-- **A campaign**, whose users have one bound for all of its windows (`campaign_loss`): n releases of multiplier
-  z sqrt(k) are n/(2 z^2 k), and however many there are, at most 1/(2 z^2). What a user costs is decided by the past,
-  and sums up to no more than that, which is all that a filter asks for (Feldman & Zrnic 2021, individual filters). As
-  an (epsilon, delta) a campaign counts in full from its first release on: it is one interaction, which others may
-  interrupt (`Limit`, *runs at the same time*). The sum of a few releases' own epsilons may be less, but to count that
-  first, and the whole campaign once it is less, would be two filters, chosen between in view of results.
 - Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is
   that noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.
 """
@@ -29,10 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss, Releases, together
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -56,7 +49,7 @@ _SEARCH_STEPS = 100
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 NO_END = (1 << 40) - 1
-"""The number of runs that a limit has room for where more of them cost nothing more, as in a campaign."""
+"""The number of runs that a limit has room for where more of them cost nothing more."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +61,12 @@ class Spending:
         delta: the sum of their deltas.
         rho: the sum of their zCDP.
         failure: the sum of their chances to fail; see the top of this module.
-        campaigns: the releases of campaigns among them, whose costs are in the four numbers. Those of one campaign do
-            not just add up.
     """
 
     epsilon: float = 0.0
     delta: float = 0.0
     rho: float = 0.0
     failure: float = 0.0
-    campaigns: Releases = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if not all(value >= 0 for value in (self.epsilon, self.delta, self.rho, self.failure)):
@@ -89,29 +79,14 @@ class Spending:
 
     @classmethod
     def total(cls, parts: Iterable[Spending]) -> Spending:
-        """The sum, rounded once; of campaigns what all their releases together cost."""
+        """The sum, rounded once."""
         listed = list(parts)
-        campaigns = together(part.campaigns for part in listed)
-        if campaigns:
-            listed = [part.without_campaigns() for part in listed] + [_of_campaign(*one) for one in campaigns]
         return cls(
             epsilon=exact_sum(part.epsilon for part in listed),
             delta=exact_sum(part.delta for part in listed),
             rho=exact_sum(part.rho for part in listed),
             failure=exact_sum(part.failure for part in listed),
-            campaigns=campaigns,
         )
-
-    def without_campaigns(self) -> Spending:
-        """What is not of campaigns."""
-        if not self.campaigns:
-            return self
-        costs = [_of_campaign(*one) for one in self.campaigns]
-        numbers = (
-            max(exact_sum([getattr(self, name), *(-getattr(cost, name) for cost in costs)]), 0.0)
-            for name in ("epsilon", "delta", "rho", "failure")
-        )
-        return Spending(*numbers)
 
     @classmethod
     def of_cost(cls, cost: Cost) -> Spending:
@@ -128,13 +103,7 @@ class Spending:
 
     def times(self, runs: int) -> Spending:
         """The cost of several runs of the same."""
-        plain = self.without_campaigns()
-        once = Spending(runs * plain.epsilon, runs * plain.delta, runs * plain.rho, runs * plain.failure)
-        if not self.campaigns or not runs:
-            return once
-        return Spending.total(
-            [once, *(_of_campaign(one, runs * releases) for one, releases in self.campaigns)]
-        )
+        return Spending(runs * self.epsilon, runs * self.delta, runs * self.rho, runs * self.failure)
 
     def within(self, other: Spending) -> bool:
         """Whether nothing of it is above the other. A sum that meets it exactly is not."""
@@ -151,8 +120,6 @@ class Spending:
 
 def spending_of(charge: Charge) -> Spending:
     """What one mechanism costs."""
-    if isinstance(charge.loss, CampaignLoss):
-        return campaign_spending(charge.loss)
     slack = charge.parameters.get("slack", 0.0)
     failure = slack if isinstance(slack, int | float) else 0.0
     match charge.loss:
@@ -167,16 +134,6 @@ def spending_of(charge: Charge) -> Spending:
         case AlternativesLoss(ways, failed):
             rho, failure = max(map(way_rho, ways)), failure + failed
     return Spending(charge.epsilon, charge.delta, rho, failure)
-
-
-def campaign_spending(campaign: CampaignLoss) -> Spending:
-    """What one release of a campaign costs where no other of it is counted."""
-    return _of_campaign(campaign, 1)
-
-
-def _of_campaign(campaign: CampaignLoss, releases: int) -> Spending:
-    rho = campaign.precision_of(releases) / 2
-    return Spending(campaign.epsilon, campaign.delta, rho, 0.0, campaigns=((campaign, releases),))
 
 
 def pure_rho(epsilon: float) -> float:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
-from fedhist.protocol.privacy.campaign_loss import CampaignLoss
 
 _NEIGHBOURS = ("zero-out", "replace-one", "add-or-remove-one")
 _T = TypeVar("_T")
@@ -91,7 +90,7 @@ class AlternativesLoss:
             )
 
 
-PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | CampaignLoss | ApproximateLoss | AlternativesLoss
+PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | AlternativesLoss
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
     "pure": PureLoss,
@@ -190,7 +189,7 @@ class Charge:
                 f"and sensitivity {self.sensitivity!r}",
                 allowed="finite values and a delta below 1, or private=False",
             )
-        if isinstance(self.loss, GaussianLoss | CampaignLoss) and (self.delta == 0 or self.epsilon == 0):
+        if isinstance(self.loss, GaussianLoss) and (self.delta == 0 or self.epsilon == 0):
             raise InvalidPlan(
                 f"{self.name} is Gaussian and costs ({self.epsilon!r}, {self.delta!r})",
                 allowed="epsilon and delta above 0",
@@ -320,16 +319,12 @@ def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
         return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
     if isinstance(loss, AlternativesLoss):
         return {"kind": "alternatives", **asdict(loss)}
-    if isinstance(loss, CampaignLoss):
-        return {"kind": "campaign", **asdict(loss)}
     return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
-    if value["kind"] == "campaign":
-        return CampaignLoss(**{name: entry for name, entry in value.items() if name != "kind"})
     if value["kind"] == "alternatives":
         return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
     return _LOSS_KINDS[value["kind"]]()

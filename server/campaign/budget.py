@@ -12,9 +12,6 @@ epsilon with which n windows have room. With Gaussian noise each gets rho/n, whe
 need no budget for that, and have an epsilon of their own: the largest with which j first windows and n - j later ones
 have room, for all j from 1 to n. More than one window may be of the first kind: one that found nothing settles nothing.
 
-**One bound for each user** (`visits`). All releases together cost what one does, so they have one epsilon and delta:
-the largest with which they have room beside the choices of the threshold, of which there is one, and one more for each
-spare window. Should more be needed, the last windows do not fit and are refused.
 """
 
 from __future__ import annotations
@@ -24,12 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.protocol.errors import BudgetExceeded, InvalidPlan
+from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit, Spending, campaign_spending
-from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.window_limit import check_window_limit
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.steps import planned_charges
 from fedhist.server.totals import default_choice, deltas_for, rounded_down
 
@@ -92,59 +86,6 @@ def split_of_later(
         )
 
     return _largest(fields, total, _window_delta(total, windows), fits, windows)
-
-
-def split_of_one_bound(
-    fields: Mapping[str, Any],
-    later: Mapping[str, Any],
-    *,
-    windows: int,
-    choosing: int,
-    total: Limit,
-    rooms: Rooms,
-) -> tuple[WindowBudget, WindowBudget]:
-    """The budgets of a window that chooses its threshold and of one that need not, under one bound for each user.
-
-    Args:
-        fields: of the plan of the first.
-        later: of the plan of the second.
-        windows: their number, with spare ones.
-        choosing: the number of those that choose.
-        total: of all of them together.
-        rooms: the limits to keep, the total's among them.
-    """
-
-    def beside(first: WindowBudget) -> WindowBudget:
-        return _of_plan(Plan(**dict(later) | dict(first.fields)))
-
-    def fits(first: WindowBudget) -> bool:
-        rest = beside(first).cost.times(windows - choosing)
-        whole = Spending.total((first.cost.times(choosing), rest))
-        return all(limit.has_room(counted + whole) for limit, counted in rooms)
-
-    first = _largest(fields, total, _window_delta(total, 1), fits, windows)
-    return first, beside(first)
-
-
-def check_window_by_window(
-    budget: BudgetFile, plan: Mapping[str, Any], windows: Sequence[Window], first: WindowBudget
-) -> None:
-    """Refuse windows of which one would pass the ledger's limit for one user in one window, before any is run.
-
-    Args:
-        budget: the ledger.
-        plan: fields of the windows' plans.
-        windows: the calendar.
-        first: the budget of the dearest window. Releases under one bound count in every window, all of them.
-    """
-    limit, runs = budget.window_limit, budget.runs()
-    others = [campaign_spending(one).times(len(windows) - 1) for one, _ in first.cost.campaigns]
-    for window in windows if limit is not None else ():
-        cost = Spending.total([first.cost, *others])
-        try:
-            check_window_limit(limit, runs, dict(plan) | {"window": window.text}, cost)
-        except BudgetExceeded as refusal:
-            raise BudgetExceeded(f"{refusal} A smaller --total-epsilon makes smaller windows.") from None
 
 
 def _window_delta(total: Limit, windows: int) -> float:

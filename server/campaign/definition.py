@@ -2,8 +2,7 @@
 
 `campaign.json` in the campaign's folder holds it, and `items.txt` the public list of a closed domain. Its digest is in
 the ledger, as an entry that costs nothing: so a ledger that was replaced and a definition that was changed are both
-found out. Only `place`, where the folder lies, may change. With one bound for each user, `users.memory` stands for the
-devices' memories where windows are run on this machine; it is as secret as they are.
+found out. Only `place`, where the folder lies, may change.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from typing import Any
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPlan, NotWritten
 from fedhist.protocol.labels.item_list import parse_items, read_items
-from fedhist.protocol.plan.campaign_terms import releases_in
-from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.campaign.budget import WindowBudget
 from fedhist.server.result_folder import new_folder, write_text
 
-DEFINITION_FILE, ITEMS_FILE, MEMORY_FILE = "campaign.json", "items.txt", "users.memory"
+DEFINITION_FILE, ITEMS_FILE = "campaign.json", "items.txt"
 VERSION = 1
 THRESHOLDS = ("choose", "narrow", "first")
 """How windows after the first get their threshold."""
@@ -86,18 +83,6 @@ class Definition:
         """Names the definition, wherever its folder lies."""
         document = self._document() | {"place": None, "items": None if self.items is None else [*self.items]}
         return hashlib.sha256(_TAG + json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def memory(self) -> Path | None:
-        """Where a run on this machine keeps what users have left of their bound; None if they have none."""
-        return None if self.plan.get("visits") is None else self.place / MEMORY_FILE
-
-    @property
-    def when_repeated(self) -> str:
-        """What the operator should know before a window is run again, as a sentence to add; often nothing."""
-        if self.plan.get("visits") is None:
-            return ""
-        return ". What users sent then stays used of their bounds: they have less left for it, or nothing"
 
     def folder_of(self, window: Window) -> Path:
         """Where the release of a window lies, or will lie."""
@@ -229,8 +214,8 @@ def _definition(document: Mapping[str, Any], items: tuple[str, ...] | None) -> D
         ledger=Path(document["ledger"]),
         total=Limit(**document["total"]),
         plan=dict(document["plan"]),
-        first=_budget_in(document["first"], document["plan"]),
-        later=_budget_in(document["later"], document["plan"]),
+        first=_budget_in(document["first"]),
+        later=_budget_in(document["later"]),
         thresholds=document["thresholds"],
         discover=document["discover"],
         reading=dict(document["reading"]),
@@ -247,11 +232,9 @@ def _budget_document(budget: WindowBudget) -> dict[str, Any]:
     }
 
 
-def _budget_in(document: Mapping[str, Any], plan: Mapping[str, Any]) -> WindowBudget:
+def _budget_in(document: Mapping[str, Any]) -> WindowBudget:
     fields = {name: value for name, value in document.items() if name != "cost"}
-    usual = {name: declared.default for name, declared in FIELDS.items()}
-    campaigns = releases_in(usual | dict(plan) | fields)
-    return WindowBudget(fields, Spending(**document["cost"], campaigns=campaigns))
+    return WindowBudget(fields, Spending(**document["cost"]))
 
 
 def _damaged(path: Path) -> InvalidFile:

@@ -32,10 +32,8 @@ from fedhist.server.campaign.budget import (
     SOME_USERS,
     Rooms,
     WindowBudget,
-    check_window_by_window,
     even_split,
     split_of_later,
-    split_of_one_bound,
 )
 from fedhist.server.campaign.carried_over import earlier_of, like_later, next_window
 from fedhist.server.campaign.definition import Definition, check_choices, check_list, read_definition
@@ -99,7 +97,7 @@ def new_campaign(
     total: Limit | None,
     reading: Mapping[str, Any],
     items: Sequence[str] | None = None,
-    thresholds: str | None = None,
+    thresholds: str = "choose",
     discover: str = "each",
     spare: int = 0,
     delay: int = 0,
@@ -117,8 +115,7 @@ def new_campaign(
         total: what all windows may cost together; None is the ledger's limit.
         reading: how data is read, for who reads it.
         items: the public list of a closed domain.
-        thresholds: how later windows get their threshold, see `carried_over`; None is "first" for a plan with visits
-            that chooses one, and "choose" for others.
+        thresholds: how later windows get their threshold, see `carried_over`.
         discover: in which windows items are found.
         spare: windows that there is room for beside the calendar.
         delay: days after a window's end before it is due.
@@ -128,9 +125,7 @@ def new_campaign(
     _check_count("--spare", spare, MOST_SPARE)
     _check_count("--delay", delay, MOST_DELAY)
     name = new_run_name(source=SystemSource())[:NAME_DIGITS]
-    fields = _plan_fields(plan, name)
-    fixed = fields.get("selector") == "fixed"
-    thresholds = thresholds or ("choose" if fields.get("visits") is None or fixed else "first")
+    fields = _plan_fields(plan)
     check_choices(thresholds, discover, fields)
     if items is not None:
         check_list(items)
@@ -147,18 +142,11 @@ def new_campaign(
     counted = Spending() if budget is None else budget.counted()
     rooms: Rooms = [(total, Spending()), (limit or total, counted)]
     number = len(windows) + spare
-    if isinstance(visits := fields.get("visits"), int) and visits > number:
-        raise InvalidPlan(
-            f"--visits is {visits:,}, and the campaign has {number:,} windows, with spare ones",
-            allowed="at most their number, with which it has the noise of a campaign without --visits",
-        )
     size = {"users": SOME_USERS} if fields.get("users") is None else {}
     closed = {"items": SOME_ITEMS if items is None else len(items)} if fields["domain"] == "closed" else {}
     kind = closed | fields | size | {"window": windows[0].text}
     like = like_later(kind, thresholds=thresholds, discover=discover)
-    first, later = _budgets(kind, like, number, total, rooms, choosing=1 + spare)
-    if budget is not None:
-        check_window_by_window(budget, fields, windows, first)
+    first, later = _budgets(kind, like, number, total, rooms)
     definition = Definition(
         name=name,
         made=now or datetime.now(UTC),
@@ -292,7 +280,7 @@ def _wanted(
             tell(
                 f"the window {state.window} was charged (epsilon {charged.epsilon:.4g}, delta {charged.delta:.3g}) and "
                 f"not released: it broke off. The charge stays. 'fedhist campaign run {definition.place.name} --again "
-                f"{state.window}' charges and runs it once more, if there is room{definition.when_repeated}"
+                f"{state.window}' charges and runs it once more, if there is room"
             )
     return wanted
 
@@ -346,26 +334,17 @@ def _budgets(
     windows: int,
     total: Limit,
     rooms: Rooms,
-    *,
-    choosing: int,
 ) -> tuple[WindowBudget, WindowBudget]:
     """The budgets of a first window and of a later one, whose plan has these fields."""
-    if kind.get("visits") is not None:
-        choosing = windows if like == kind else choosing
-        return split_of_one_bound(kind, like, windows=windows, choosing=choosing, total=total, rooms=rooms)
     first = even_split(kind, windows=windows, total=total, rooms=rooms)
     if like == kind:
         return first, first
     return first, split_of_later(like, first, windows=windows, total=total, rooms=rooms)
 
 
-def _plan_fields(plan: Mapping[str, Any], name_of_campaign: str) -> dict[str, Any]:
+def _plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with those of a window left out, and with defaults that later rules read."""
     fields = {name: value for name, value in plan.items() if value is not None}
-    if "campaign" in fields:
-        raise InvalidPlan(
-            "a campaign with a name of its own", allowed="--visits alone: the name is drawn when it is made"
-        )
     for name in ("window", "epsilon", "delta", "delta_select"):
         if name in fields:
             raise InvalidPlan(
@@ -378,8 +357,6 @@ def _plan_fields(plan: Mapping[str, Any], name_of_campaign: str) -> dict[str, An
     if fields["domain"] == "open" and fields.get("release", "discover") == "discover":
         # A choice between two mechanisms costs other windows more than it saves in one.
         fields.setdefault("mechanism", "gaussian")
-    if "visits" in fields:
-        fields["campaign"] = name_of_campaign
     return {name: getattr(value, "value", value) for name, value in fields.items()}
 
 

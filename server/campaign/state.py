@@ -25,10 +25,8 @@ from typing import Any, Literal
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.protocol.privacy.ledger import Cost, exact_sum
 from fedhist.server.campaign.definition import DEFINITION_FILE, Definition, read_definition
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun, RunRecord
-from fedhist.server.ledger.window_limit import window_of
 
 RESULT_FILE = "result.json"
 KIND = "campaign"
@@ -57,16 +55,6 @@ class WindowState:
     def counted(self) -> Spending:
         """What all its runs count."""
         return Spending.total(run.counted for run in self.runs)
-
-    @property
-    def own(self) -> Cost:
-        """What all its runs cost by themselves: less than they count, where users have one bound for all windows."""
-        if not self.counted.campaigns:
-            return self.counted.cost
-        charges = [charge for run in self.runs for charge in run.charges]
-        return Cost(
-            exact_sum(charge.epsilon for charge in charges), exact_sum(charge.delta for charge in charges)
-        )
 
     def status(self, now: datetime) -> Status:
         """How far it has come. Unfinished is a run that goes on, or whose process died and nobody has looked since."""
@@ -131,7 +119,7 @@ def states_of(definition: Definition, runs: Sequence[RunRecord]) -> list[WindowS
         WindowState(
             window=window,
             folder=definition.folder_of(window),
-            runs=tuple(run for run in own if window_of(run.plan) == window),
+            runs=tuple(run for run in own if run.plan.get("window") == window.text),
             due_from=definition.due_from(window),
             document=_document_in(definition.folder_of(window), window),
         )

@@ -7,8 +7,7 @@ no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
-somebody saw: its whole reservation counts until a person closes it. Releases of one campaign count
-together (`campaign_loss`), whichever runs they are of. A first run that took more of a limit than
+somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than
 it could share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts,
 and why that holds for runs that are chosen in view of earlier results.
 """
@@ -26,7 +25,6 @@ from typing import Any, Literal, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.plan.campaign_terms import releases_in
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -37,7 +35,6 @@ from fedhist.server.ledger.ledger_database import (
     damaged,
     transaction,
 )
-from fedhist.server.ledger.window_limit import check_window_limit, read_limit, write_limit
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
@@ -188,31 +185,27 @@ class BudgetFile:
     def limit(self) -> Limit | None:
         """The limit, or None when none was set and runs are only recorded."""
         with transaction(self.path, write=False) as database:
-            return read_limit(database)
+            return _read_limit(database)
 
-    @property
-    def window_limit(self) -> Limit | None:
-        """The limit for one user in one window, see `window_limit`; None when none was set."""
-        with transaction(self.path, write=False) as database:
-            return read_limit(database, per_window=True)
-
-    def set_limit(self, limit: Limit, *, replace: bool = False, per_window: bool = False) -> None:
+    def set_limit(self, limit: Limit, *, replace: bool = False) -> None:
         """Fix what all runs together may spend. Below what is spent already, no further run begins.
 
         Args:
             limit: to reach it exactly is not to pass it.
             replace: needed to change a limit. Raising one weakens a promise made to the users.
-            per_window: the limit is for one user in one window, beside the one for all runs.
         """
         with transaction(self.path) as database:
-            earlier = read_limit(database, per_window=per_window)
+            earlier = _read_limit(database)
             if earlier is not None and earlier != limit and not replace:
                 raise InvalidPlan(
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
                     advice="add --replace if the change is meant",
                 )
-            write_limit(database, limit, per_window=per_window)
+            database.execute(
+                "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
+                (float(limit.epsilon), float(limit.delta)),
+            )
 
     def begin(
         self, plan_hash: str, plan: Mapping[str, Any], cost: Spending, label: str, now: datetime
@@ -236,7 +229,6 @@ class BudgetFile:
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
-            check_window_limit(read_limit(database, per_window=True), _read_runs(database), plan, cost)
             alone = self._is_alone(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, reserved_rho, "
@@ -343,7 +335,7 @@ class BudgetFile:
 
     def _is_alone(self, database: sqlite3.Connection, cost: Spending) -> bool:
         """Whether a run of this cost takes more of the limit than it could share; BudgetExceeded if it is too much."""
-        limit, runs = read_limit(database), _read_runs(database)
+        limit, runs = _read_limit(database), _read_runs(database)
         counted = _counted(runs)
         if limit is None or limit.admits(counted, cost):
             return limit is not None and not limit.has_room(counted + cost)
@@ -356,6 +348,15 @@ class BudgetFile:
             f"epsilon {limit.epsilon:g}. Nothing was spent. 'fedhist ledger limit --replace' changes the limit."
             + (advice if held else "")
         )
+
+
+def _read_limit(database: sqlite3.Connection) -> Limit | None:
+    """The limit; None if none was set."""
+    row = database.execute("SELECT epsilon, delta FROM budget").fetchone()
+    try:
+        return None if row is None else Limit(*row)
+    except (InvalidPlan, TypeError) as problem:
+        raise sqlite3.DatabaseError("the limit can't be read") from problem
 
 
 def _read_charges(database: sqlite3.Connection) -> list[tuple[int, Charge]]:
@@ -389,7 +390,7 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
                 status=row[5],
                 charges=tuple(charges.get(row[0], ())),
                 reason=row[6],
-                reserved=Spending(*row[7:11], campaigns=releases_in(plan)),
+                reserved=Spending(*row[7:11]),
                 alone=bool(row[11]),
             )
             for row, plan in ((row, json.loads(row[3])) for row in rows)

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedhist.protocol.errors import InvalidFile
-from fedhist.server.ledger.window_limit import SCHEMA as WINDOW_SCHEMA
 
 VERSION = 3
 _BUSY_SECONDS = 30.0
@@ -49,7 +48,6 @@ _SCHEMA = (
         run INTEGER NOT NULL REFERENCES runs (id),
         charge TEXT NOT NULL
     )""",
-    WINDOW_SCHEMA,
 )
 
 

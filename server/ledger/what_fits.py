@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Spending, campaign_spending
+from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.ledger.window_limit import Room, rooms
 from fedhist.server.steps import planned_charges
 
 _SHORT = Context(prec=2, rounding=ROUND_DOWN)
@@ -23,36 +21,31 @@ def what_fits(plan: Plan, budget: BudgetFile, *, trials: int = 1) -> str:
 
     Both are public: they depend on plans and charges alone.
     """
-    limits, left = rooms(budget, plan.to_json()), budget.left()
-    if not limits:
+    limit, left = budget.limit, budget.left()
+    if limit is None or left is None:
         return "There is no limit."
-    ever = "" if budget.window_limit is None else " for one user, ever"
-    words = "" if left is None else f"Left{ever}: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}. "
-    epsilon = _largest(plan, limits, trials)
+    words = f"Left: epsilon {left.epsilon:.4g} at delta {left.delta:.3g}. "
+    epsilon = _largest(plan, limit, budget.counted(), trials)
     if epsilon is None:
         return f"{words}Nothing of this kind fits."
     return f"{words}It would fit with epsilon {epsilon:g}."
 
 
-def _largest(plan: Plan, limits: Sequence[Room], trials: int) -> float | None:
+def _largest(plan: Plan, limit: Limit, spent: Spending, trials: int) -> float | None:
     """The largest epsilon of two digits with which the plan fits; None if not even a thousandth of it does."""
-    if not _fits(plan, _LEAST * plan.epsilon, limits, trials):
+    if not _fits(plan, _LEAST * plan.epsilon, limit, spent, trials):
         return None
     low, high = _LEAST * plan.epsilon, plan.epsilon
     for _ in range(_SEARCH_STEPS):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if _fits(plan, middle, limits, trials) else (low, middle)
+        low, high = (middle, high) if _fits(plan, middle, limit, spent, trials) else (low, middle)
     short = float(_SHORT.create_decimal(f"{low * (1 + 1e-6):.10g}"))
-    return short if _fits(plan, short, limits, trials) else low
+    return short if _fits(plan, short, limit, spent, trials) else low
 
 
-def _fits(plan: Plan, epsilon: float, limits: Sequence[Room], trials: int) -> bool:
+def _fits(plan: Plan, epsilon: float, limit: Limit, spent: Spending, trials: int) -> bool:
     try:
         charges = planned_charges(replace(plan, epsilon=epsilon))
     except InvalidPlan:
         return False
-    cost = Spending.of(charges).times(trials)
-    # What fits of a campaign should fit to its end.
-    later = (campaign_spending(one).times(max(one.visits - releases, 0)) for one, releases in cost.campaigns)
-    cost = Spending.total([cost, *later])
-    return all(room.admits(cost) for room in limits)
+    return limit.admits(spent, Spending.of(charges).times(trials))

@@ -138,18 +138,6 @@ def for_either_mechanism(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charg
 def vector_charge(plan: Plan, parameters: dict[str, float | int | str], sensitivity: float) -> Charge:
     """The charge of the plan's noise on a whole vector."""
     gaussian = plan.norm is Norm.L2
-    if (campaign := plan.of_campaign) is not None:
-        return Charge(
-            round="release",
-            name="discrete-gaussian",
-            parameters={**parameters, "campaign": str(plan.campaign), "visits": campaign.visits},
-            sensitivity=sensitivity,
-            norm=plan.norm.value,
-            neighbours=plan.neighbours.value,
-            epsilon=campaign.window_epsilon,
-            delta=campaign.window_delta,
-            loss=campaign,
-        )
     return Charge(
         round="release",
         name="discrete-gaussian" if gaussian else "discrete-laplace",

@@ -15,7 +15,6 @@ from time import perf_counter
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.simulations.audit import (
     answers,
-    campaigns,
     claims,
     discovery,
     masked_layer,
@@ -102,7 +101,6 @@ def all_checks() -> tuple[Check, ...]:
     checks += [Check(name, partial(masked_one_run, kind)) for name, kind in _MASKED_CANARIES.items()]
     checks += [Check("lattice", lattice)]
     checks += [
-        *campaigns.CHECKS,
         *claims.CHECKS,
         *discovery.CHECKS,
         *masked_layer.CHECKS,

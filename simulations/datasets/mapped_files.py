@@ -15,14 +15,12 @@ import numpy.typing as npt
 from fedhist.client.files.stored import shards_in
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile
-from fedhist.protocol.histograms import Histograms, Integers, Labels, Population, labels_of
+from fedhist.protocol.histograms import Histograms, Labels, Population, labels_of
 
 ABOUT = "about.json"
 """Written last."""
 
 _OFFSETS, _ITEMS, _COUNTS = "offsets.bin", "items.bin", "counts.bin"
-_LEFT = "left.bin"
-"""What users have left of a campaign's bound; there only in campaigns."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,6 @@ class StoredUsers:
             users=range(self.start, self.stop),
             domain_size=int(about["domain_size"]),
             first_user=int(about["first_user"]),
-            left=_File(self.folder / _LEFT, np.int64) if about["bounded"] else None,
         )
 
 
@@ -98,7 +95,7 @@ class _File:
 
 def write_mapped(population: Population, folder: Path) -> StoredUsers:
     """All users, shard by shard, into an existing folder."""
-    lengths, left = [np.zeros(1, dtype=np.int64)], list[Integers]()
+    lengths = [np.zeros(1, dtype=np.int64)]
     first_user: int | None = None
     with (folder / _ITEMS).open("wb") as items, (folder / _COUNTS).open("wb") as counts:
         for shard in population.shards():
@@ -108,18 +105,14 @@ def write_mapped(population: Population, folder: Path) -> StoredUsers:
             items.write(np.ascontiguousarray(shard.items[entries], dtype=np.int32).data)
             counts.write(np.ascontiguousarray(shard.counts[entries], dtype=np.int32).data)
             lengths.append(np.diff(shard.offsets).astype(np.int64))
-            left += [] if shard.left is None else [shard.left]
     offsets = np.cumsum(np.concatenate(lengths))
     # Not with tofile, which may leave part of an array on a full disk without an error.
     (folder / _OFFSETS).write_bytes(offsets.data)
-    if left:
-        (folder / _LEFT).write_bytes(np.concatenate(left).data)
     named = labels_of(population)
     about = {
         "domain_size": population.domain_size,
         "first_user": first_user or 0,
         "labels": None if named is None else list(named),
-        "bounded": bool(left),
     }
     (folder / ABOUT).write_text(json.dumps(about), encoding="ascii")
     return StoredUsers(folder, 0, len(offsets) - 1)
@@ -134,7 +127,6 @@ def read_mapped(folder: Path) -> SparsePopulation:
         counts=_column(folder / _COUNTS, np.int32),
         domain_size=about["domain_size"],
         first_user=about["first_user"],
-        left=_column(folder / _LEFT, np.int64) if about["bounded"] else None,
     )
     return SparsePopulation(histograms, labels=about["labels"])
 

@@ -29,7 +29,6 @@ def inflated(users: Histograms) -> Histograms:
         counts=np.full(number, MAX_USER_TOTAL),
         domain_size=users.domain_size,
         first_user=users.first_user,
-        left=users.left,
     )
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from fedhist.display.plurals import counted
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.server.ledger.window_limit import by_window
 from fedhist.simulations.report.axes import linear, tick_text
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.escaping import text
@@ -68,12 +67,6 @@ def campaign_page(
     return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
 
 
-def dearest_window(budget: BudgetFile) -> tuple[Window | None, Spending]:
-    """The window in which one user has cost the most, by all runs of the ledger; None before there is any."""
-    spent = by_window(budget.runs(), budget.window_limit)
-    return max(spent.items(), key=lambda one: one[1].epsilon, default=(None, Spending()))
-
-
 def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
     """All releases as columns: a row for each item and window."""
     columns: dict[str, list[Any]] = {
@@ -95,16 +88,11 @@ def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
 
 
 def _about(definition: Definition) -> str:
-    windows, total, visits = definition.windows, definition.total, definition.plan.get("visits")
-    bound = (
-        f" Each user has one bound for all of them, enough to fill {counted(visits, 'window')}."
-        if visits
-        else ""
-    )
+    windows, total = definition.windows, definition.total
     return (
         f"{counted(len(windows), 'window')}, {windows[0]} to {windows[-1]}. All of them together cost one user at most "
         f"epsilon {total.epsilon:g} at delta {total.delta:g}, also where a later one is planned in view of earlier "
-        f"releases.{bound}"
+        f"releases."
     )
 
 
@@ -118,9 +106,6 @@ def _tiles(
     yield Tile(
         "spent on one user, ever", number(claimed), f"of epsilon {total.epsilon:g}, delta {total.delta:g}"
     )
-    if definition.plan.get("visits") is None:
-        _, most = dearest_window(budget)
-        yield Tile("on one user in one window", number(most.epsilon), "epsilon, the most of all windows")
     limit, left = budget.limit, budget.left()
     if limit is not None and left is not None:
         yield Tile(
@@ -212,7 +197,7 @@ def _calendar(states: Sequence[WindowState], now: datetime) -> str:
 
 
 def _cells(state: WindowState, now: datetime) -> Iterator[str]:
-    document, cost = state.document, state.own
+    document, cost = state.document, state.counted.cost
     status = state.status(now)
     yield f"<td>{text(state.window.text)}</td>"
     waits = f" for {state.due_from:%Y-%m-%d}" if status == "waiting" else ""
@@ -240,8 +225,8 @@ def _window_data(state: WindowState, now: datetime) -> dict[str, Any]:
     return {
         "window": state.window.text,
         "status": state.status(now),
-        "epsilon": state.own.epsilon,
-        "delta": state.own.delta,
+        "epsilon": state.counted.cost.epsilon,
+        "delta": state.counted.cost.delta,
     }
 
 

@@ -36,7 +36,6 @@ class RunSettings(PlanSettings, total=False):
     faulty: Mapping[str, float] | None
     ray_address: str | None
     workers: int | None
-    campaign_memory: str | Path | None
     out: str | Path | None
     trace: bool
 

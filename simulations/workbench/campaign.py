@@ -67,7 +67,7 @@ class Campaign:
         separator: str | None = None,
         normalise: str | None = None,
         users: int | None = None,
-        thresholds: str | None = None,
+        thresholds: str = "choose",
         discover: str = "each",
         spare: int = 0,
         delay: int = 0,
@@ -95,11 +95,11 @@ class Campaign:
             users: the number of users, if it is known; nodes of Flower need it. With `neighbours="add-or-remove-one"`
                 the number that stands for that of the users, which is hidden then.
             thresholds: "choose" one in every window; "narrow", choose near the last one; or "first", choose one in
-                the first window and keep it. None is "first" with `visits`, if the plan chooses any, else "choose".
+                the first window and keep it.
             discover: find items in "each" window, beside those that are known from earlier ones, or in the "first".
             spare: windows that the total has room for beside the calendar, to repeat some that broke off.
             delay: days after a window's end before it is due, for data that comes late.
-            settings: other fields of `Plan` by name; `visits` gives each user one bound for the whole campaign.
+            settings: other fields of `Plan` by name.
         """
         fields: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         for name in fields:

@@ -13,7 +13,7 @@ from fedhist.client.files.columns import Columns
 from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
 from fedhist.client.files.new_files import new_file
 from fedhist.client.files.records import check_bins
-from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput
+from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.calibration import is_number
@@ -131,14 +131,6 @@ class LocalRunner:
                 allowed="campaigns that were made with --time-column",
                 advice="make a new one with the same ledger",
             )
-        if lost_memory(self.definition):
-            # Before anything makes a new one.
-            raise InvalidFile(
-                f"{self.definition.memory} is gone, and with it what users have left of their bound",
-                allowed="the memory of the campaign's earlier windows: with a new one each user would get a second "
-                "bound, which the ledger does not count",
-                advice="put it back; if it is lost, make a new campaign with the same ledger, for the windows to come",
-            )
         asked = Asked(
             data=self.data,
             users=self.definition.plan.get("users") if hides_users(window.fields) else None,
@@ -148,7 +140,6 @@ class LocalRunner:
             normalise=reading.get("normalise"),
             ledger=window.ledger,
             ledger_label=window.label,
-            campaign_memory=self.definition.memory,
             **vars(self.how),
         )
         # The data says how many users there are, unless that is hidden, and the list or the bins how many items.
@@ -198,7 +189,7 @@ def write_page(definition: Definition) -> Path:
 
 def row_of(state: WindowState, now: datetime) -> tuple[str, ...]:
     """A window as HEADINGS name its values."""
-    cost, document = state.own, state.document
+    cost, document = state.counted, state.document
     spent = (f"{cost.epsilon:.4g}", f"{cost.delta:.3g}") if cost.epsilon else ("", "")
     if document is None:
         return (state.window.text, state.status(now), *spent, "", "", "")
@@ -211,17 +202,6 @@ def row_of(state: WindowState, now: datetime) -> tuple[str, ...]:
         f"{document['released_items']:,}",
         f"{threshold:,.4g}" if found else "",
         f"{error:,.4g}" if found and error is not None else "",
-    )
-
-
-def lost_memory(definition: Definition) -> bool:
-    """Whether windows were run on this machine under one bound, and the file that says what is left of it is gone."""
-    memory = definition.memory
-    return (
-        memory is not None
-        and "time" in definition.reading
-        and not memory.exists()
-        and any(definition.folder_of(window).exists() for window in definition.windows)
     )
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedhist.client.memory_file import MemoryFile
 from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
@@ -23,7 +22,6 @@ from fedhist.server.result_folder import check_target
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.server.trace_file import Recorder
-from fedhist.simulations.campaign import check_memory, check_same_memory
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import (
     DEFAULT_NODES,
@@ -62,7 +60,6 @@ class Asked(Wanted):
         trace: whether the folder gets a trace.
         report: whether the folder gets a report.
         notes: what the user should know of how the question was understood.
-        campaign_memory: for a campaign, the file that stands for the memories of all devices.
         returned: whether the caller gets the result itself. Then a folder that can't be written is a note of it.
         ledger_label: what the ledger calls the run; None is the name of the data.
     """
@@ -80,7 +77,6 @@ class Asked(Wanted):
     trace: bool = False
     report: bool = True
     notes: tuple[str, ...] = ()
-    campaign_memory: Path | None = None
     returned: bool = False
     ledger_label: str | None = None
 
@@ -137,7 +133,6 @@ def carry_out(
     if asked.trace and folder is None:
         raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
     check_target(folder)
-    asked = _knowing_users(asked, settings)
     watcher.phase("population")
     loaded = load(asked, asked.seed or 0, follow=watcher)
     plan = planned(**plan_fields(asked, settings, loaded.population))
@@ -147,7 +142,6 @@ def carry_out(
     )
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *notes))
     check_ready(asked, loaded, plan)
-    check_same_memory(plan, asked.campaign_memory, asked.ledger)
     engine = engine_of(asked, plan)
     observe_too = on_plan(plan)
     written: list[str] = []
@@ -212,21 +206,6 @@ def with_domain(asked: Asked, settings: Mapping[str, Any]) -> tuple[Asked, Mappi
     asked = replace(asked, open_domain=domain == "open", notes=notes)
     check_items(asked, asked.item_origin)
     return asked, {**settings, "domain": domain}
-
-
-def _knowing_users(asked: Asked, settings: Mapping[str, Any]) -> Asked:
-    """In a campaign, users are read under keys that the memory knows."""
-    check_memory(settings.get("campaign"), asked.campaign_memory)
-    if asked.campaign_memory is None:
-        return asked
-    if asked.trials is not None:
-        raise InvalidInput(
-            "--trials of a campaign",
-            allowed="one run of each window",
-            advice="repeat the whole campaign, each time with a new --campaign-memory",
-        )
-    key = MemoryFile(asked.campaign_memory).user_key()
-    return replace(asked, columns=replace(asked.columns, user_key=key))
 
 
 def with_story(result: Result, recorder: Recorder, loaded: Loaded) -> Result:
@@ -330,7 +309,6 @@ def _trials(
             engine=engine,
             observe=observe if number == 0 else watcher.observe,
             report=report and number == 0,
-            campaign_memory=asked.campaign_memory,
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield read_from(trial, replace(result, seconds={"population": loading} | result.seconds))

@@ -74,8 +74,7 @@ def histogram(
             write names alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of
             processes of the engine in-process; `dropout` and `faulty`, shares of the nodes that give no answer or are
             faulty, the latter by kind as in {"inflate": 0.05}, and `nodes`, their number; `ray_address` of a cluster;
-            `campaign_memory`, the file that stands for the memories of all devices in a `campaign`; `out`, a new folder
-            for the result and its report; `trace`, to write what happened there too.
+            `out`, a new folder for the result and its report; `trace`, to write what happened there too.
 
     Raises:
         InvalidInput: data or settings that can't be used, before anything is spent.
@@ -89,7 +88,6 @@ def histogram(
     }
     if "total_epsilon" not in fields or epsilon is not USUAL_EPSILON:
         fields["epsilon"] = epsilon
-    memory_file = settings.get("campaign_memory")
     with python_words():
         asked = Asked(
             data=_checked(data),
@@ -117,7 +115,6 @@ def histogram(
             ray_address=settings.get("ray_address"),
             workers=settings.get("workers"),
             trace=settings.get("trace", False),
-            campaign_memory=None if memory_file is None else Path(memory_file),
             returned=True,
         )
         out = settings.get("out")

@@ -40,7 +40,6 @@ def test_a_campaign_from_its_definition_to_its_page(fedhist: Fedhist, here: Path
     assert "next:  2020-W42 is due" in first.out
     shown = fedhist("campaign", "show", "autumn")
     assert "released" in shown.out and "for one user, ever" in shown.out
-    assert "for one user in one window" in shown.out
     rest = fedhist(*RUN, "--json").document()
     assert rest["released"] == list(WEEKS[2:])
     assert [window["status"] for window in rest["windows"]] == ["released"] * 4
@@ -98,8 +97,6 @@ def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here
         (("--ledger", "autumn"), "is the campaign's folder and its ledger"),
         (("--ledger", "a" * 300), "can't be read"),
         (("--items-file", "shops.txt", "--bins", "1,2"), "bins together with another choice"),
-        (("--items-file", "shops.txt", "--visits", 2, "--total-delta", 0), "the mechanism laplace"),
-        (("--items-file", "shops.txt", "--visits", 5), "--visits is 5, and the campaign has 4 windows"),
     ],
 )
 def test_a_wrong_flag_leaves_nothing_behind(
@@ -176,34 +173,6 @@ def test_the_page_holds_no_markup_of_a_name(fedhist: Fedhist, here: Path) -> Non
     assert "alert(1)" in page and hostile not in page
     (data,) = [line for line in page.splitlines() if 'id="data"' in line]
     assert json.loads(data.partition(">")[2].partition("</script")[0])["name"] == "autumn"
-
-
-ONE_BOUND = (*NEW, "--items-file", "shops.txt", "--visits", 2)
-
-
-def test_a_memory_that_is_gone_is_said_at_once_and_no_new_one_is_made(fedhist: Fedhist, here: Path) -> None:
-    assert fedhist(*ONE_BOUND).code == 0
-    first = fedhist(*RUN, "--until", "2020-10-05")
-    assert first.code == 0 and "released: 2020-W40" in first.out
-    memory = here / "autumn" / "users.memory"
-    kept = memory.rename(here / "kept")
-    assert (
-        "users.memory is gone: without it no window can be run here"
-        in fedhist("campaign", "show", "autumn").out
-    )
-    refused = fedhist(*RUN)
-    assert (
-        refused.code == 2 and "users.memory is gone" in refused.err and "--campaign-memory" not in refused.err
-    )
-    assert not memory.exists()
-    kept.rename(memory)
-    assert "is gone" not in fedhist("campaign", "show", "autumn").out
-    assert fedhist(*RUN, "--until", "2020-10-12").code == 0
-
-
-def test_one_bound_without_a_list_of_items_says_which_options_are_meant(fedhist: Fedhist, here: Path) -> None:
-    said = fedhist(*NEW, "--visits", 2)
-    assert said.code == 2 and "give the items with --items-file or --bins, or leave --visits out" in said.err
 
 
 def test_a_total_that_the_limit_has_no_room_for_is_noted(fedhist: Fedhist, here: Path) -> None:

@@ -58,23 +58,6 @@ def test_each_run_runs_what_is_due_on_the_nodes(tmp_path: Path) -> None:
     assert LOOSE.has_room(BudgetFile.open(made.ledger, create=False).counted())
 
 
-def test_each_user_has_one_bound_in_the_nodes_own_memories(tmp_path: Path) -> None:
-    fixed = {"domain": "closed", "visits": 1, "selector": "fixed", "threshold": 1.0}
-    made = campaign_in(tmp_path, total=LOOSE, plan=fixed, thresholds=None)
-    with pytest.raises(RoundFailed, match="no-memory"):
-        run(made, nodes_in(tmp_path, memory_path=None))
-    assert [entry.charges for entry in runs_of(made)] == [()]
-    assert run(made, nodes_in(tmp_path)) == list(WEEKS)
-    sums = [
-        sum(float(row["value"]) for row in rows_of(made.place / week / "histogram.csv")) for week in WEEKS
-    ]
-    # Everybody has one item in every week, and so fills the first.
-    assert sums == pytest.approx([USERS, 0, 0, 0], abs=10)
-    assert made.memory is not None
-    assert not made.memory.exists()
-    assert LOOSE.has_room(BudgetFile.open(made.ledger, create=False).counted())
-
-
 def test_items_that_were_found_are_known_items_of_the_next_window(tmp_path: Path) -> None:
     made = campaign_in(tmp_path, total=LOOSE, plan={"domain": "open", "users": USERS}, items=None)
     assert run(made, nodes_in(tmp_path, items_path=None), users="") == list(WEEKS)

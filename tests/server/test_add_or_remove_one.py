@@ -181,14 +181,6 @@ def test_sums_have_room_for_all_users_that_there_may_be() -> None:
     [
         {"masking": "secagg", "participants": 10},
         {"minimum_cohort": 2},
-        {
-            "campaign": "visits",
-            "visits": 2,
-            "window": "2026-W47",
-            "mechanism": "gaussian",
-            "selector": "fixed",
-            "threshold": 4.0,
-        },
     ],
     ids=lambda setting: next(iter(setting)),
 )

@@ -305,12 +305,3 @@ class TestEndsOfTheRange:
         (note,) = release_advice(simulate(population_of([[3, 0], [0, 2]] * 6), plan, seed=1).release)
         assert note.startswith("nothing was released")
         assert "Ask more users" in note
-
-
-def test_many_visits_hide_no_weak_promise_of_a_campaign() -> None:
-    """One window of a hundred visits costs little, and all windows together what the plan says."""
-    campaign: dict[str, Any] = {"window": "2026-W01", "campaign": "autumn", "visits": 100}
-    usual: dict[str, Any] = {"users": 10**6, "items": 5, "max_threshold": 50, **campaign}
-    assert "epsilon is 50" in plan_warnings(Plan(**usual, epsilon=50.0))["epsilon"]
-    assert "delta 5e-06 is above 1/(10 users)" in plan_warnings(Plan(**usual, delta=5e-6))["delta"]
-    assert not plan_warnings(Plan(**usual, delta=1e-7))

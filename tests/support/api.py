@@ -30,7 +30,6 @@ PLACES = {
     "fedhist.client.files.tabulation": "Tabulation tabulation_module=",
     "fedhist.client.files.text_lines": "records",
     "fedhist.client.files.unpacked": "LIMIT_VARIABLE unpacked_limit unpacked_module=",
-    "fedhist.client.files.user_keys": "name_keys number_keys user_key_of",
     "fedhist.client.masked_device": (
         "begin_masked=begin masked_device_module= participant_vector proceed resume"
     ),
@@ -54,7 +53,6 @@ PLACES = {
     "fedhist.display.plurals": "counted",
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed size",
-    "fedhist.protocol.clips.campaign_bound": "ONE bounds_of sum_bounded taken_from",
     "fedhist.protocol.clips.clipping": (
         "entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
     ),
@@ -157,11 +155,10 @@ PLACES = {
     "fedhist.protocol.privacy.calibration": (
         "check_delta check_epsilon gaussian_delta gaussian_epsilon noise_multiplier"
     ),
-    "fedhist.protocol.privacy.campaign_loss": "MAX_VISITS",
     "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
     "fedhist.protocol.privacy.composition": "basic_total epsilon_at tight_total",
     "fedhist.protocol.privacy.concentrated": (
-        "campaign_spending concentrated_module= epsilon_of gaussian_rho pure_rho rho_within spending_of"
+        "concentrated_module= epsilon_of gaussian_rho pure_rho rho_within spending_of"
     ),
     "fedhist.protocol.privacy.discovery": "epsilon_beside looks user_weights",
     "fedhist.protocol.privacy.ledger": (
@@ -215,7 +212,6 @@ PLACES = {
     "fedhist.server.grid_transport": "GridTransport",
     "fedhist.server.ledger.budget_file": "OpenRun RunRecord budget_file_module=",
     "fedhist.server.ledger.what_fits": "what_fits",
-    "fedhist.server.ledger.window_limit": "by_window window_of",
     "fedhist.server.masked_round": "masked_sum",
     "fedhist.server.observation": "observation_module=",
     "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
@@ -250,7 +246,6 @@ PLACES = {
     "fedhist.server.withholding": "length_tells",
     "fedhist.server.words": "charged_ahead round_words",
     "fedhist.simulations.audit.bounds": "bounds_module=",
-    "fedhist.simulations.audit.campaigns": "adaptive_campaign",
     "fedhist.simulations.audit.findings": "Effort Finding Setting findings_module=",
     "fedhist.simulations.audit.masked_layer": "masked_layer_module=",
     "fedhist.simulations.audit.plugin_worlds": "checks_of",

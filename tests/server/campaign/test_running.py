@@ -399,23 +399,6 @@ def test_a_total_without_delta_is_run_with_laplace_noise(tmp_path: Path) -> None
     assert 3.9 < counted.epsilon <= 4
 
 
-@pytest.mark.parametrize("visits_of_users", [None, 2])
-def test_windows_that_a_limit_for_each_has_no_room_for_are_refused_when_it_is_made(
-    tmp_path: Path, visits_of_users: int | None
-) -> None:
-    budget = BudgetFile.open(tmp_path / "ledger.db", create=True)
-    plan = {"domain": "closed", "visits": visits_of_users}
-    budget.set_limit(Limit(0.5, 1e-6), per_window=True)
-    with pytest.raises(BudgetExceeded, match=r"one user in one window .* A smaller --total-epsilon"):
-        campaign_in(tmp_path, plan=plan, thresholds=None)
-    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
-    assert (budget.limit, budget.runs()) == (None, [])
-    # One that is made there runs to its end.
-    budget.set_limit(Limit(8, 1e-6), per_window=True, replace=True)
-    made = campaign_in(tmp_path, plan=plan, thresholds=None)
-    assert len(run_due(made.place, runner_of(made))) == len(WEEKS)
-
-
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "campaign").mkdir()
     with pytest.raises(InvalidFile, match="exists already"):
