@@ -197,7 +197,7 @@ class TestPackage:
         assert [path.name for path in built.iterdir()] == ["fedhist"]
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
         inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in sources()}
-        assets = ("report.css", "report.js", "template.html", "motion.css", "motion.js")
+        assets = ("report.css", "report.js", "template.html")
         page = {f"fedhist/simulations/report/{name}" for name in assets}
         template = {f"fedhist/template/{name}" for name in ("pyproject.toml", "README.md", "LICENSE")}
         assert files == inside | page | template | {"fedhist/py.typed"}

@@ -21,7 +21,7 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
 from fedhist.server.advice import plan_notes
 from fedhist.server.result_folder import default_folder
-from fedhist.simulations.report.narration import narrate
+from fedhist.simulations.report.timeline import narrate
 from fedhist.simulations.workbench.carrying_out import Asked, Finished, carry_out
 from fedhist.simulations.workbench.checks import fault_notes
 

@@ -15,9 +15,7 @@ from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedhist.protocol.events import Event, Viewed
-    from fedhist.protocol.plan import Plan
     from fedhist.server.trace_file import Trace
-    from fedhist.simulations.report.exchanges import TraceLine
 
 _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "magenta", "view": "magenta"}
 _MARGIN = " " * 14
@@ -53,8 +51,9 @@ def show(run: Path, round_: str | None, participant: str | None, every_message: 
     RUN is a result folder, or a trace file. Messages of more than 4 participants are said together: who answered, and
     who dropped out why.
     """
+    from fedhist.protocol.events import Viewed
     from fedhist.server.trace_file import TRACE_FILE, read_trace
-    from fedhist.simulations.report.exchanges import TraceLine
+    from fedhist.simulations.report.timeline import TraceLine, timeline
 
     read = read_trace(run / TRACE_FILE if run.is_dir() else run)
     wanted = None if participant is None else _participant(read, participant)
@@ -68,34 +67,14 @@ def show(run: Path, round_: str | None, participant: str | None, every_message: 
         for number, (at, event) in enumerate(read.lines, start=1)
         if _is_asked_for(event, round_, wanted)
     ]
-    lines = list(_said(asked_for, plan, together=not every_message and wanted is None))
-    for at, words, rows in lines:
-        when = f"{at.number:10,}.   " if at.at is None else f"{at.at:10.4f} s  "
-        echo_as_it_is(when + click.style(line(words), fg=_COLOURS.get(at.event.kind)))
-        for row in rows:
+    lines = list(timeline(asked_for, plan, every_message=every_message or wanted is not None))
+    for (number, at, event), words in lines:
+        when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
+        echo_as_it_is(when + click.style(line(words), fg=_COLOURS.get(event.kind)))
+        for row in _view_lines(event) if isinstance(event, Viewed) else ():
             echo_as_it_is(_MARGIN + row)
     fewer = "" if len(lines) == len(asked_for) else f" in {len(lines):,} lines; --every-message prints each"
     click.echo(f"{len(asked_for):,} of {len(read.lines):,} events{fewer}")
-
-
-def _said(
-    lines: list[TraceLine], plan: Plan, *, together: bool
-) -> Iterator[tuple[TraceLine, str, list[str]]]:
-    """Each line to print: the line of the trace that gives its time and colour, its words, and the rows below it."""
-    from fedhist.protocol.events import Viewed
-    from fedhist.simulations.report.exchanges import FEW, Exchange, exchanges
-    from fedhist.simulations.report.narration import in_words
-
-    for part in exchanges(lines) if together else lines:
-        if isinstance(part, Exchange) and part.participants > FEW:
-            if part.asked is not None:
-                yield part.lines[0], part.asked_words(), []
-            drop_out = next((one for one in part.lines if one.event.kind == "drop-out"), part.lines[-1])
-            yield part.lines[-1]._replace(event=drop_out.event), part.answered_words(), []
-            continue
-        for one in part.lines if isinstance(part, Exchange) else [part]:
-            view = one.event if isinstance(one.event, Viewed) else None
-            yield one, in_words(one.event, plan), [] if view is None else list(_view_lines(view))
 
 
 def _is_asked_for(event: Event, round_: str | None, participant: str | None) -> bool:
@@ -127,7 +106,7 @@ def _view_lines(view: Viewed) -> Iterator[str]:
     """What the device had and what the server saw, side by side."""
     from fedhist.display.visible_text import visible
     from fedhist.simulations.report.charts import number
-    from fedhist.simulations.report.narration import VIEW_WORDS
+    from fedhist.simulations.report.timeline import VIEW_WORDS
 
     heads = (["the user has"] if view.data is not None else []) + [*VIEW_WORDS[view.masked][1:]]
     yield " " * 24 + "".join(f"{head:>28}" for head in heads)

@@ -127,11 +127,6 @@ LOOKS = {
     "label": Look(fill="ink", size=11.5),
     "in-bar": Look(fill="panel", size=11.5),
     "title": Look(fill="ink", size=12.5),
-    "lane": Look(fill="ink", size=13),
-    "lifeline": Look(stroke="edge", dashes=(2, 4)),
-    "step-name": Look(fill="ink", size=11.5),
-    "drop": Look(stroke="bad", width=2.4),
-    "drop-name": Look(fill="bad", size=11),
 }
 LOOKS |= {f"line s{n}": Look(stroke=_COLOURS[n], width=2, dashes=_DASHES[n]) for n in range(SERIES)}
 LOOKS |= {f"dot s{n}": Look(fill=_COLOURS[n]) for n in range(SERIES)}
@@ -139,12 +134,6 @@ LOOKS |= {f"interval s{n}": Look(stroke=_COLOURS[n], width=1.1) for n in range(S
 LOOKS |= {
     f"part{n}": Look(fill=name, stroke="panel") for n, name in enumerate(("orange", "bar", "green", "purple"))
 }
-for _round, _colour in (("none", "soft"), ("discover", "green"), ("select", "orange"), ("release", "blue")):
-    LOOKS |= {
-        f"work {_round}": Look(fill="paper", stroke=_colour),
-        f"arrow {_round}": Look(stroke=_colour, width=2),
-        f"head {_round}": Look(fill=_colour),
-    }
 
 
 def text_width(text: str, size: float) -> float:

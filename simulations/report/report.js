@@ -45,46 +45,6 @@
   }
   document.addEventListener("scroll", () => show(null), { passive: true });
 
-  // The sequence of the rounds, step by step. Before the first step all of it is shown.
-  for (const stepper of document.querySelectorAll(".stepper")) {
-    const steps = [...stepper.querySelectorAll("g.step")];
-    const words = [...stepper.querySelectorAll(".steps li")];
-    const where = stepper.querySelector(".where");
-    let now = null;
-    function go(to) {
-      now = to === null ? null : Math.max(0, Math.min(steps.length - 1, to));
-      for (const [place, element] of [...steps.entries(), ...words.entries()]) {
-        element.classList.toggle("later", now !== null && place > now);
-        element.classList.toggle("now", place === now);
-      }
-      stepper.dataset.now = now === null ? "" : String(now);
-      where.textContent = now === null ? steps.length + " steps" : "step " + (now + 1) + " of " + steps.length;
-      stepper.querySelector("[data-go=back]").disabled = now === null || now === 0;
-      stepper.querySelector("[data-go=forward]").disabled = now === steps.length - 1;
-      if (now !== null) {
-        const list = words[now].parentElement;
-        list.scrollTop = words[now].offsetTop - list.offsetTop - list.clientHeight / 2;
-      }
-    }
-    const moves = {
-      first: () => go(0),
-      back: () => go(now === null ? 0 : now - 1),
-      forward: () => go(now === null ? 0 : now + 1),
-      all: () => go(null),
-    };
-    stepper.addEventListener("click", (event) => {
-      const button = event.target.closest("button[data-go]");
-      if (button) moves[button.dataset.go]();
-    });
-    stepper.addEventListener("keydown", (event) => {
-      const keys = { ArrowRight: "forward", ArrowDown: "forward", ArrowLeft: "back", ArrowUp: "back", Home: "first", Escape: "all" };
-      if (!(event.key in keys)) return;
-      event.preventDefault();
-      moves[keys[event.key]]();
-    });
-    go(null);
-  }
-
   // Light or dark: the system's choice until the reader makes one.
   const kept = (() => { try { return localStorage.getItem("fedhist-theme"); } catch { return null; } })();
   if (kept === "light" || kept === "dark") root.dataset.theme = kept;

@@ -19,15 +19,13 @@ from fedhist.protocol.histograms import Floats
 from fedhist.server.withholding import length_tells
 from fedhist.server.words import lost_words, sender
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
-from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.faults_part import faults_section
 from fedhist.simulations.report.first_screen import bias_words, bound_words, first_screen, why_not
-from fedhist.simulations.report.motion import motion_section
-from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
 from fedhist.simulations.report.run_data import RunData
+from fedhist.simulations.report.timeline import VIEW_WORDS, lines_of, timeline
 
 Charts = Mapping[str, AnyChart]
 _ROWS_SHOWN = 100
@@ -230,18 +228,20 @@ def _cost(run: RunData, charts: Charts) -> str:
 
 
 def _sides(run: RunData, charts: Charts) -> str:
-    steps = list(run_steps(run))
-    stepper = (
-        '<div class="panel stepper" tabindex="0" role="group" aria-label="Sequence of the rounds. Arrow keys step.">'
-        '<div class="controls"><button type="button" data-go="first">first</button>'
-        '<button type="button" data-go="back">◀ back</button><output class="where"></output>'
-        '<button type="button" data-go="forward">forward ▶</button>'
-        '<button type="button" data-go="all">show all</button></div>'
-        f'<div class="sequence-grid">{draw_steps(steps)}{list_steps(steps)}</div></div>'
-    )
+    told, timed = "", run.trace is not None and run.trace.simulated
+    for line, words in timeline(lines_of(run), run.plan):
+        look = "dropped" if line.event.kind == "drop-out" else getattr(line.event, "round", "")
+        at = "" if line.at is None else f"<small>{line.at:.4f} s</small> "
+        told += f'<li class="{text(look)}">{at}{text(words, 900)}</li>'
+    marked = f'<p class="lead">Times, scores and views are {BADGE}</p>' if timed else ""
     views = "".join(_view(view) for view in (run.simulation or {}).get("views", []))
+    shown = f'<div class="grid">{views}</div>' if views else ""
     return section(
-        "sides", "What each side saw", stepper, f'<div class="grid">{views}</div>' if views else ""
+        "timeline",
+        "What happened, and what each side saw",
+        marked,
+        f'<ol class="panel timeline">{told}</ol>',
+        shown,
     )
 
 
@@ -339,7 +339,6 @@ SECTIONS: tuple[Callable[[RunData, Charts], str], ...] = (
     lambda run, charts: faults_section(run),
     _threshold,
     _cost,
-    lambda run, charts: motion_section(run),
     _sides,
     _effort,
     _plan,

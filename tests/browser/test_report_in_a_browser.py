@@ -72,7 +72,7 @@ class TestOpening:
 
 # How many tables and lists are higher than the box that they are printed in.
 SPILLING = """
-return [...document.querySelectorAll(".scroll, .steps")].filter((e) => e.scrollHeight > e.clientHeight + 2).length
+return [...document.querySelectorAll(".scroll")].filter((e) => e.scrollHeight > e.clientHeight + 2).length
 """
 CONTRAST = """
 const probe = document.body.appendChild(document.createElement("i"));
@@ -85,49 +85,6 @@ const light = (name) => {
 const [a, b] = [light(arguments[0]), light(arguments[1])];
 return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 """
-
-
-class TestStepping:
-    def now(self, tab: Any) -> tuple[str, str, int]:
-        """Which step is shown: its number, its words, and how many steps are still hidden."""
-        words = [item.text.split("\n")[0] for item in tab.all(".steps li.now")]
-        later = len(tab.all("g.step.later"))
-        return str(tab.find(".where").text), words[0] if words else "", later
-
-    def test_forward_and_back_by_click(self, tab: Any, run: Path) -> None:
-        tab.open(run / "report.html")
-        steps = len(tab.all("g.step"))
-        assert self.now(tab) == (f"{steps} steps", "", 0)
-        forward, back = tab.find("[data-go=forward]"), tab.find("[data-go=back]")
-        tab.bring(forward)
-        forward.click()
-        where, words, later = self.now(tab)
-        assert (where, later) == (f"step 1 of {steps}", steps - 1)
-        assert words.startswith("plan ")
-        assert not back.is_enabled()
-        for _ in range(2, steps + 1):
-            forward.click()
-        where, words, later = self.now(tab)
-        assert (where, later, forward.is_enabled()) == (f"step {steps} of {steps}", 0, False)
-        assert words.startswith("released")
-        back.click()
-        assert self.now(tab)[0] == f"step {steps - 1} of {steps}"
-        tab.find("[data-go=all]").click()
-        assert self.now(tab) == (f"{steps} steps", "", 0)
-
-    def test_forward_and_back_by_keyboard(self, tab: Any, run: Path) -> None:
-        tab.open(run / "report.html")
-        steps = len(tab.all("g.step"))
-        tab.press(".stepper", "ARROW_RIGHT", 3)
-        assert self.now(tab)[0] == f"step 3 of {steps}"
-        tab.press(".stepper", "ARROW_LEFT")
-        assert self.now(tab)[0] == f"step 2 of {steps}"
-        tab.press(".stepper", "ARROW_RIGHT", steps + 3)
-        assert self.now(tab)[0] == f"step {steps} of {steps}"
-        tab.press(".stepper", "HOME")
-        assert self.now(tab)[0] == f"step 1 of {steps}"
-        tab.press(".stepper", "ESCAPE")
-        assert self.now(tab)[0] == f"{steps} steps"
 
 
 class TestValues:
@@ -252,12 +209,6 @@ return [wide.length, wide.filter((e) => getComputedStyle(e).backgroundImage.incl
 """
 
 
-MOVING = """
-const moves = (e) => parseFloat(getComputedStyle(e).transitionDuration) > 0;
-return [...document.querySelectorAll("*")].filter(moves).length;
-"""
-
-
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory, run: Path, evil: Path) -> dict[str, Path]:
     """A page of every kind: of runs, of a comparison, and of the paper."""
@@ -319,23 +270,14 @@ class TestFitting:
         assert titles == ["What was released", "How far to trust it", "What it cost in privacy"]
         assert "60 items counted over 2,000 users" in tab.find(".headline").text
 
-    def test_nothing_moves_for_those_who_ask_for_that(self, tab: Any, run: Path) -> None:
-        tab.open(run / "report.html")
-        reduced = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
-        tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", reduced)
-        assert tab.js(MOVING) == 0
-
     def test_print_shows_all_and_overflows_nowhere(self, tab: Any, run: Path) -> None:
         tab.open(run / "report.html")
-        tab.press(".stepper", "ARROW_RIGHT", 2)
         tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         size = {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
         tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         assert tab.overflow() == 0
         assert tab.js(SPILLING) == 0
         assert tab.js("return getComputedStyle(document.querySelector('.cards')).display") == "grid"
-        assert tab.js("return getComputedStyle(document.querySelector('.controls')).display") == "none"
-        assert tab.js("return getComputedStyle(document.querySelector('g.step.later')).opacity") == "1"
         assert tab.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 

@@ -156,15 +156,15 @@ class TestWhatIsOnIt:
         assert "nothing to show" in refused.err
         assert not Path("f.svg").exists()
 
-    def test_drop_outs_are_in_the_sequence(self, fedhist: Fedhist, folder: Path) -> None:
+    def test_drop_outs_are_in_the_timeline(self, fedhist: Fedhist, folder: Path) -> None:
         document = json.loads((folder / "result.json").read_text())
         faults = {"no-answer": 1, "refused": 1}
         document["rounds"]["select"] |= {"answered": 11, "nodes": 13, "faults": faults}
         (folder / "result.json").write_text(json.dumps(document))
         assert fedhist("report", "r", "--out", "again.html").code == 0
         page = page_in(".", "again.html")
-        assert "2 left out: 1 no-answer, 1 refused" in page.words()
-        assert "11 of 13 participants answer" in page.words()
+        assert "11 of 13 participants are in the sum, 300 users; 2 dropped out." in page.words()
+        assert "1 no-answer, 1 refused" in page.words()
 
 
 class TestHarmlessNames:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Fedhist
+from tests.builders import Fedhist, page_in
 from tests.support.api import (
     TRACE_FILE,
     Charged,
@@ -130,15 +130,21 @@ class TestMaskedRuns:
         of_one = fedhist("trace", "show", "r", "--participant", 3).out
         assert "server → participant 3" in of_one
 
-    def test_the_report_steps_through_them(self, masked: Path) -> None:
-        page = (masked / "report.html").read_text()
-        for words in (
-            "Devices advertise fresh",
-            "1 fell silent",
-            "unmasks the sum",
-            "numbers that tell nothing",
-        ):
-            assert words in page
+    def test_the_page_of_a_run_has_the_same_timeline(self, fedhist: Fedhist, masked: Path) -> None:
+        shown = fedhist("trace", "show", "r").out.splitlines()
+        told = [line[14:] for line in shown if re.match(r" *\d+\.\d{4} s  ", line)]
+        page, place = page_in(masked).words(), 0
+        assert len(told) > 30
+        for words in told:
+            place = page.index(words, place) + len(words)
+        (masked / TRACE_FILE).unlink()
+        assert fedhist("report", "r", "--force").code == 0
+        page = page_in(masked).words()
+        # Of a run without a trace it is that of its result: no times and no bytes.
+        for words in told:
+            if words.startswith(("The plan", "The threshold", "Round", "Charged", "The server adds")):
+                assert re.split(r", between|, [\d,]+ bytes", words)[0] in page
+        assert "19 of 20 participants answered; 1 dropped out" in page
 
     def test_too_many_drop_outs_leave_a_trace_that_says_so(self, fedhist: Fedhist, tmp_path: Path) -> None:
         masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.5)
@@ -205,7 +211,7 @@ class TestWords:
         lines = outcome.err.splitlines()
         assert lines[0].startswith("The plan is fixed: 800 users over 20 items")
         assert f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in outcome.err
-        assert "Round release: 1 of 1 participants are in the sum, 800 users" in outcome.err
+        assert "Round release: 1 of 1 participant is in the sum, 800 users" in outcome.err
         assert lines[-1].startswith("The server adds discrete noise to every item. The result is released")
 
     def test_verbose_of_a_run_as_json_keeps_stdout_to_the_document(self, fedhist: Fedhist) -> None:

@@ -17,7 +17,6 @@ import pytest
 from fedhist import Plan, SparsePopulation, simulate
 from fedhist.testing import PLANS
 from tests.support.api import (
-    SERVER,
     BarChart,
     BinChart,
     Charged,
@@ -26,7 +25,6 @@ from tests.support.api import (
     RoundAsked,
     RunData,
     StateEntered,
-    Step,
     Viewed,
     decode,
     headline,
@@ -34,15 +32,16 @@ from tests.support.api import (
     in_words,
     labels_for,
     length_tells,
+    lines_of,
     number,
     read_run,
     round_words,
     run_charts,
     run_page,
-    run_steps,
     simulation_document,
     some_rows,
     terms_of,
+    timeline,
     write_results,
     write_simulation,
 )
@@ -98,7 +97,7 @@ class Run:
         write_results(folder, self.result.to_json(), self.result.release, labels)
         write_simulation(folder, simulation_document(population, self.result.release, self.events, labels))
         self.data = read_run(folder)
-        self.steps = list(run_steps(self.data))
+        self.told = [words for _, words in timeline(lines_of(self.data), self.plan)]
         self.page = words_of(self.data)
 
     def place(self, kind: type[Event], round_: Round) -> int:
@@ -137,22 +136,16 @@ def test_the_numbers_in_the_words_are_those_of_the_messages(run: Run) -> None:
     words = round_words(run.plan)
     if run.data.found_nothing:
         words = {Round.DISCOVER: words[Round.DISCOVER]}
-    else:
-        words[Round.RELEASE] = round_words(run.result.release.round_plan)[Round.RELEASE]
     assert set(words) == set(run.sent)
     for round_, said in words.items():
         numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", said.sends)]
         assert numbers == ([run.sent[round_]] if numbers else [])
-        (answer,) = [step for step in run.steps if step.round == round_ and said.sends in step.title]
-        assert answer.title.startswith("masked: ") == run.plan.is_masked
-        assert any(step.detail == said.detail for step in run.steps)
-        assert said.detail in run.page
+        (question,) = (told for told in run.told if f"Round {round_.value}: the server asks for" in told)
+        masked = ", masked" if run.plan.is_masked else ""
+        assert question.endswith(f"{said.detail} An answer holds {said.sends}{masked}.")
+        assert question in run.page
         # Only items with names, and tables whose length follows from the threshold, are told without a number.
         assert numbers or run.plan.items is None
-
-
-def _charged(step: Step) -> bool:
-    return "ledger is charged" in step.detail or "ledger notes that this step is not private" in step.detail
 
 
 @kinds
@@ -163,15 +156,14 @@ def test_a_round_is_said_to_be_charged_when_it_was(run: Run) -> None:
         {Round.RELEASE} if run.plan.discovers and not run.plan.noise_by_devices else set()
     )
     for round_ in run.sent:
-        if round_ not in paid:
-            assert not any(map(_charged, (step for step in run.steps if step.round == round_)))
-            continue
-        first = run.place(Charged, round_) < run.place(RoundAsked, round_)
-        steps = [step for step in run.steps if step.round == round_]
-        charged = next(i for i, step in enumerate(steps) if _charged(step))
-        asked = next(i for i, step in enumerate(steps) if step.start == SERVER != step.end)
-        assert (charged < asked) == first
-        assert sum(map(_charged, steps)) == 1
+        charged = [
+            i for i, told in enumerate(run.told) if told.startswith(f"Charged for round {round_.value}:")
+        ]
+        assert bool(charged) == (round_ in paid)
+        if round_ in paid:
+            asks = (told.startswith("The server asks") and round_.value in told for told in run.told)
+            first = run.place(Charged, round_) < run.place(RoundAsked, round_)
+            assert (charged[-1] < [*asks].index(True)) == first
 
 
 @kinds
@@ -182,7 +174,7 @@ def test_what_a_user_contributes_is_said_as_it_is_clipped(run: Run) -> None:
     assert any("largest threshold" in words for words in states) == (
         items is not None and len(items.thresholds) > 1
     )
-    assert any("drawn at random" in words for words in states) == (
+    assert any("at most C items of each user, drawn at random" in words for words in states) == (
         run.plan.items is None and not run.plan.discovers
     )
 
@@ -261,8 +253,7 @@ def test_what_was_released_is_named_as_the_plan_makes_it(run: Run) -> None:
     if plan.items is not None and not plan.per_item:
         norm = release.round_plan.norm.value
         assert f"Every user contributes at most C = {number(release.threshold)} in {norm} norm." in run.page
-    left = [step.detail for step in run.steps if step.title == "released"]
-    assert bool(left) != release.found_nothing
+    assert ("The result is released, once" in run.told[-1]) != release.found_nothing
 
 
 @kinds
