@@ -214,7 +214,6 @@ class TestSizes:
         assert line_of(outcome.out, "sent ").endswith(line)
         assert page.charts["bytes"]["warning"] == NOT_PRIVATE
         assert f"{rounds['release']:,} ({NOT_PRIVATE})" in page.text
-        assert f"{sizes['release']:,} bytes from a device with one user ({NOT_PRIVATE})" in page.text
         assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
         assert NOT_PRIVATE in Path("b.svg").read_text()
 

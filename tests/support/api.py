@@ -70,7 +70,7 @@ PLACES = {
         "Charged DroppedOut EVENTS Event Heard MessageSent MessagesLeftOut Observer PhaseEnded Read "
         "RoundAsked RoundEnded RunEnded Scored StateEntered TO_DEVICE TO_SERVER Viewed ignore read_event"
     ),
-    "fedhist.protocol.grid": "MAX_BOUND_STEPS Threshold",
+    "fedhist.protocol.grid": "Threshold",
     "fedhist.protocol.histograms": "Divisible Floats Integers MAX_USER_TOTAL Words labels_of",
     "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
     "fedhist.protocol.labels.byte_order": "byte_order",
@@ -158,7 +158,7 @@ PLACES = {
     "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
     "fedhist.protocol.privacy.composition": "basic_total epsilon_at tight_total",
     "fedhist.protocol.privacy.concentrated": (
-        "concentrated_module= epsilon_of gaussian_rho pure_rho rho_within spending_of"
+        "concentrated_module= epsilon_of pure_rho rho_within spending_of"
     ),
     "fedhist.protocol.privacy.discovery": "epsilon_beside looks user_weights",
     "fedhist.protocol.privacy.ledger": (
@@ -246,7 +246,7 @@ PLACES = {
     "fedhist.server.withholding": "length_tells",
     "fedhist.server.words": "charged_ahead round_words",
     "fedhist.simulations.audit.bounds": "bounds_module=",
-    "fedhist.simulations.audit.findings": "Effort Finding Setting findings_module=",
+    "fedhist.simulations.audit.findings": "Effort Finding findings_module=",
     "fedhist.simulations.audit.masked_layer": "masked_layer_module=",
     "fedhist.simulations.audit.plugin_worlds": "checks_of",
     "fedhist.simulations.audit.registry": "LEVEL all_checks run_audit",
