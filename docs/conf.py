@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for generated_parts
 NAVIGATION = {
     "Start here": ["First steps <self>", "protocol", "tutorial", "report", "estimates"],
     "Your data": ["data", "open-domain", "debiased-counts", "import"],
-    "Choosing": ["choosing", "selectors", "plan-ahead", "ledger", "questions"],
+    "Choosing": ["choosing", "selectors", "plan-ahead", "ledger"],
     "Studying the protocol": [
         "comparing",
         "research",

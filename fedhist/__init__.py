@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fedhist.simulations.workbench.compare import compare
     from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
-    from fedhist.simulations.workbench.histograms import histograms
     from fedhist.simulations.workbench.predict import predict
     from fedhist.simulations.workbench.reporting import report
     from fedhist.simulations.workbench.session import Session
@@ -76,7 +75,6 @@ _HOMES = {
     "simulations.workbench.compare": ("compare",),
     "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
-    "simulations.workbench.histograms": ("histograms",),
     "simulations.workbench.predict": ("predict",),
     "simulations.workbench.reporting": ("report",),
     "simulations.workbench.session": ("Session",),
@@ -114,7 +112,6 @@ __all__ = [
     "compare",
     "figure",
     "histogram",
-    "histograms",
     "load_plugin",
     "plan_for_total",
     "plan_warnings",

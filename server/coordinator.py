@@ -8,10 +8,10 @@ passed on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
@@ -20,9 +20,6 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.releases.contract import Release
 from fedhist.server.steps import Handed, Step, check_runnable, steps_of
-
-_Asked = TypeVar("_Asked")
-_Made = TypeVar("_Made")
 
 
 class Transport(Protocol):
@@ -107,19 +104,7 @@ def run_rounds(
     on_state: Callable[[State], None] = lambda state: None,
 ) -> Release:
     """The whole protocol: ask for each round, and release."""
-    asking = rounds(plan, simulated=transport.simulated, ledger=ledger, source=source, on_state=on_state)
-    return answered(asking, transport.total)
-
-
-def rounds(
-    plan: Plan,
-    *,
-    simulated: bool,
-    ledger: Ledger,
-    source: Source,
-    on_state: Callable[[State], None] = lambda state: None,
-) -> Generator[Request, Total, Release]:
-    """The whole protocol, for those who ask for several runs at once: yields requests, is sent their totals."""
+    simulated = transport.simulated
     check_runnable(plan, simulated=simulated)
     state: State = Planned(plan=plan)
     on_state(state)
@@ -140,25 +125,9 @@ def rounds(
             case Released(release=release):
                 return release
             case Asking(request=request):
-                event = yield request
+                event = transport.total(request)
             case Planned():
                 raise UnexpectedMessage(state=state, message=event)
-
-
-def answered(asking: Generator[_Asked, Total, _Made], total: Callable[[_Asked], Total]) -> _Made:
-    """What is made of the totals of all that is asked for, one after another. An error of `total` is raised there."""
-    try:
-        asked = next(asking)
-        while True:
-            try:
-                found = total(asked)
-            except BaseException as error:
-                asking.throw(error)
-                raise
-            asked = asking.send(found)
-    except StopIteration as end:
-        made: _Made = end.value
-        return made
 
 
 def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, source: Source) -> State:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain, count
@@ -190,16 +190,6 @@ def write_results(
         writer.writerows(zip(*columns.values(), strict=True))
         file.flush()
         os.fsync(file.fileno())
-
-
-def write_parts(folder: Path, document: dict[str, Any], parts: Mapping[str, Callable[[Path], None]]) -> None:
-    """A folder for each part, which is written by its call, and a result.json for all of them."""
-    for name, write in parts.items():
-        part = folder / name
-        part.mkdir()
-        write(part)
-        _sync(part)
-    write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

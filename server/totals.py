@@ -37,7 +37,7 @@ CHOICE_SHARE = 1 / 11
 _LEAST_CHOICE, _MOST_CHOICE = 0.01, 0.3
 
 _DIGITS = 6
-CLOSE = 1e-7
+_CLOSE = 1e-7
 """The search ends at this share of the total."""
 
 
@@ -193,12 +193,12 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
     if above(most) <= 0:
         return plan(rounded_down(most))
     # By addition this much is sure to fit.
-    least = (total - others) * (1 - CLOSE)
+    least = (total - others) * (1 - _CLOSE)
     from scipy.optimize import brentq  # it loads slowly, and most runs need none of it
 
-    epsilon = rounded_down(brentq(above, least, most, xtol=CLOSE * total))
+    epsilon = rounded_down(brentq(above, least, most, xtol=_CLOSE * total))
     while above(epsilon) > 0:
-        epsilon = rounded_down(epsilon * (1 - CLOSE))
+        epsilon = rounded_down(epsilon * (1 - _CLOSE))
     return plan(epsilon)
 
 

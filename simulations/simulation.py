@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,10 +19,10 @@ from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origi
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Round
 from fedhist.server.advice import little_released
 from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import Asking, State, answered, rounds
+from fedhist.server.coordinator import Asking, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
@@ -208,33 +208,6 @@ def simulate(
         report: measure what a report shows in the same pass as the truth; without it, one more pass when it is asked
             for.
     """
-    asking = simulating(
-        population,
-        plan,
-        seed=seed,
-        evaluate=evaluate,
-        journal=journal,
-        on_phase=on_phase,
-        engine=engine,
-        observe=observe,
-        report=report,
-    )
-    return answered(asking, lambda asked: asked[0].total(asked[1]))
-
-
-def simulating(
-    population: Population,
-    plan: Plan,
-    *,
-    seed: int | None,
-    evaluate: bool | None,
-    journal: Callable[[Charge], None] | None,
-    on_phase: Callable[[str], None],
-    engine: Engine,
-    observe: Observer,
-    report: bool,
-) -> Generator[tuple[SimulatedTransport, Request], Total, Result]:
-    """`simulate`, for those who run several at once: yields what to ask of which transport, is sent the totals."""
     origin, population = origin_of(population), with_given_users(population, plan)
     evaluate = origin is ItemOrigin.SYNTHETIC if evaluate is None else evaluate
     check_hiding(plan, evaluate=evaluate, counts=False)
@@ -271,10 +244,7 @@ def simulating(
         if evaluate:
             transport.along.append(ItemTotals())
         with reasons_told(transport, requests):
-            release = yield from _asked_of(
-                transport,
-                rounds(plan, simulated=transport.simulated, ledger=ledger, source=source, on_state=entered),
-            )
+            release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         release = replace(release.named(labels_of(population)), item_origin=origin, evaluated=evaluate)
         effects = effects_of(transport, population, plan, requests, source=source)
         if evaluate:
@@ -319,20 +289,6 @@ def _told(report: RoundReport, plan: Plan, *, sized: bool) -> RoundReport:
     """What a result says of a round."""
     seconds = 0.0 if plan.hides_users else report.seconds
     return replace(report, size=report.size if sized else None, seconds=seconds)
-
-
-def _asked_of(
-    transport: SimulatedTransport, asking: Generator[Request, Total, Release]
-) -> Generator[tuple[SimulatedTransport, Request], Total, Release]:
-    """The requests, each with the transport that it is for."""
-    request = next(asking)
-    while True:
-        total = yield transport, request
-        try:
-            request = asking.send(total)
-        except StopIteration as end:
-            release: Release = end.value
-            return release
 
 
 def _check(

@@ -23,7 +23,7 @@ class OptionGroup(NamedTuple):
 GROUPS = (
     OptionGroup(
         "Data",
-        "--windows --data --items-file --question --user-column --item-column --count-column --users --items "
+        "--windows --data --items-file --user-column --item-column --count-column --users --items "
         "--synthetic --format --round --participant --every-message",
         "--time-column --window --again --until --delay --separator "
         "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import click
 
 from fedhist.commands.data_options import columns_of
-from fedhist.commands.progress import Progress, progress_on
+from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
 from fedhist.commands.terminal import line, printing_what_is_in
 from fedhist.protocol.errors import InvalidInput
@@ -29,7 +28,12 @@ from fedhist.simulations.workbench.checks import fault_notes
 def run_here(flags: dict[str, Any]) -> None:
     """Run what the flags say, and print what came of it."""
     shown = {name: flags.pop(name) for name in ("as_json", "quiet", "verbose", "out")}
-    check_shown(shown, trace=flags["trace"])
+    if flags["trace"] and shown["as_json"] and shown["out"] is None:
+        raise InvalidInput(
+            "--trace has no folder to write to", allowed="--trace with --out, or without --json"
+        )
+    if shown["quiet"] and shown["verbose"]:
+        raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
     asked = Asked(
         columns=columns_of(flags),
         report=not flags.pop("no_report"),
@@ -43,7 +47,10 @@ def run_here(flags: dict[str, Any]) -> None:
     with progress_on(sys.stderr, quiet=shown["quiet"], as_json=shown["as_json"]) as progress:
 
         def on_plan(plan: Plan) -> Observer:
-            return announced(plan, progress, shown, asked)
+            notes = [*plan_notes(plan), *fault_notes(asked, plan)]
+            for note in [] if shown["quiet"] or shown["as_json"] else notes:
+                progress.say(f"note: {note}")
+            return narrate(plan, progress.say, simulated=asked.evaluated) if shown["verbose"] else ignore
 
         finished = carry_out(asked, flags, target=target, watcher=progress, on_plan=on_plan)
     with printing_what_is_in(finished.folder):
@@ -51,26 +58,6 @@ def run_here(flags: dict[str, Any]) -> None:
             click.echo(json.dumps(finished.document, allow_nan=False))
         elif not shown["quiet"]:
             _print(finished, trials=asked.trials is not None)
-
-
-def check_shown(shown: Mapping[str, Any], *, trace: bool) -> None:
-    """Refuse ways of showing a run that contradict each other."""
-    if trace and shown["as_json"] and shown["out"] is None:
-        raise InvalidInput(
-            "--trace has no folder to write to", allowed="--trace with --out, or without --json"
-        )
-    if shown["quiet"] and shown["verbose"]:
-        raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
-
-
-def announced(
-    plan: Plan, progress: Progress, shown: Mapping[str, Any], asked: Asked, *, about: str = ""
-) -> Observer:
-    """Say what to know of the plan before it is run; who explains each step, if that was asked for."""
-    notes = [*plan_notes(plan), *fault_notes(asked, plan)]
-    for note in [] if shown["quiet"] or shown["as_json"] else notes:
-        progress.say(f"note: {about}{note}")
-    return narrate(plan, progress.say, simulated=asked.evaluated) if shown["verbose"] else ignore
 
 
 def _print(finished: Finished, *, trials: bool) -> None:

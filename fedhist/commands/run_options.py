@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import plugin_option
-from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
@@ -20,20 +18,6 @@ from fedhist.simulations.faults import FAULTY, UNDER_MASKS, read_faulty
 
 FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
-_OF_ONE_QUESTION = {
-    "item_column": "item=COLUMN, where its name is not the column",
-    "items_file": "items-file=FILE, for each question",
-    "bins": "bins=EDGES, for each question",
-    "users": "--data",
-    "items": "--data",
-    "top_items": "items-file=FILE, or without a list of items",
-    "epsilon": "--total-epsilon",
-    "delta": "--total-delta",
-    "delta_select": "--total-delta",
-    "trials": "one run",
-    "trace": "no trace; --verbose tells what happens",
-}
-"""Options that say something else, or nothing, of several questions."""
 
 
 @click.command(
@@ -44,8 +28,8 @@ _OF_ONE_QUESTION = {
         "fedhist run",
         "# your own table, the public list of what to count, and a budget for all of it",
         "fedhist run --data visits.csv --items-file shops.txt --total-epsilon 1",
-        "# several questions about the same people under one budget",
-        "fedhist run --data visits.csv --question shop --question day --total-epsilon 1",
+        "# one of several columns about the same people, under the limit of one ledger",
+        "fedhist run --data visits.csv --item-column day --ledger people.ledger",
     ),
 )
 @click.option(
@@ -65,16 +49,6 @@ _OF_ONE_QUESTION = {
     metavar="FILE",
     help="The public list of the items to count, one per line, for data with names. Without it the items are found "
     "privately, which leaves out rare ones.",
-)
-@click.option(
-    "--question",
-    "questions",
-    multiple=True,
-    metavar="NAME[:SETTING=VALUE]...",
-    help="Count this column of the table; may be given several times, with one --total-epsilon for all. Settings: "
-    "items-file=FILE or bins=EDGES, without which items are found privately; weight=W, its share of the noise's "
-    "precision beside the others; item=COLUMN where NAME is not the column; count=COLUMN; and options of a plan like "
-    "max-threshold=C. Other options are for all questions. Masked in one session a round.",
 )
 @click.option(
     "--users",
@@ -199,24 +173,6 @@ def run(context: click.Context, /, **flags: Any) -> None:
     The bound is called the threshold: who has more than that is scaled down to it, so that nobody's data counts for
     much, and noise hides the rest. Without arguments: 50,000 synthetic users, a summary and a result folder.
     """
-    questions = flags.pop("questions")
-    if questions:
-        from fedhist.commands.questions import run_questions
-
-        run_questions(questions, _for_all(context, meant_budget(context, flags)))
-        return
     from fedhist.commands.run import run_here
 
     run_here(meant_budget(context, flags))
-
-
-def _for_all(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
-    """The options of all questions, without those that are a question's own."""
-    given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    for name, own in _OF_ONE_QUESTION.items():
-        if name in given:
-            raise InvalidInput(
-                f"--{name.replace('_', '-')} with --question", allowed=f"--question with {own}"
-            )
-    others = ("item_column", "bins", "trials", "trace")
-    return {name: value for name, value in flags.items() if name not in others}

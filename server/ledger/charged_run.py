@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,8 +16,6 @@ from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
 from fedhist.server.steps import method_of, planned_charges, private_instead
-
-_PLANS_TAG = b"fedhist/1/questions/plans\x00"
 
 
 @contextmanager
@@ -46,52 +42,6 @@ def charged(
         raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
     with ending(entry):
         yield entry.record
-
-
-@contextmanager
-def charged_together(
-    ledger: Path | None, plans: Mapping[str, Plan], *, label: str
-) -> Iterator[Callable[[str], Callable[[Charge], None] | None]]:
-    """The journal of each question in one run of this ledger, by name: all of them are reserved, or none.
-
-    Every charge says which question it is for.
-    """
-    if ledger is None:
-        yield lambda name: None
-        return
-    charges = [charge for plan in plans.values() for charge in planned_charges(plan)]
-    budget = _checked(ledger, charges)
-    document: dict[str, object] = {
-        "kind": "questions",
-        "questions": {name: plan.to_json() for name, plan in plans.items()},
-    }
-    windows = {plan.window for plan in plans.values()}
-    if len(windows) == 1 and None not in windows:
-        # With several windows, or none, the run counts for every one.
-        document |= {"window": windows.pop()}
-    try:
-        entry = budget.begin(
-            digest_of_all(plans).hex(), document, Spending.of(charges), label=label, now=datetime.now(UTC)
-        )
-    except BudgetExceeded as refusal:
-        raise BudgetExceeded(f"{refusal} None of the {len(plans)} questions was run.") from None
-
-    def journal_of(name: str) -> Callable[[Charge], None]:
-        def record(charge: Charge) -> None:
-            entry.record(replace(charge, parameters={**charge.parameters, "question": name}))
-
-        return record
-
-    with ending(entry):
-        yield journal_of
-
-
-def digest_of_all(plans: Mapping[str, Plan]) -> bytes:
-    """What names these plans, in this order."""
-    digest = hashlib.sha256(_PLANS_TAG)
-    for name, plan in plans.items():
-        digest.update(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest() + plan.digest)
-    return digest.digest()
 
 
 def _checked(ledger: Path, charges: Sequence[Charge]) -> BudgetFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.cores import workers_for
-from fedhist.simulations.engines.masked_in_process import MaskedQuestion, MaskedRound, masked_together
+from fedhist.simulations.engines.masked_in_process import masked_round
 from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
 from fedhist.simulations.faults import faults_of
@@ -38,38 +38,18 @@ class InProcess(SimulatedTransport):
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
         if request.plan.is_masked:
-            [total] = total_together([(self, request)])
-            return total()
+            return self._masked(request)
         return plain_round(self, request, self.population, source=self.source)
 
-
-def total_together(asked: Sequence[tuple[InProcess, Request]]) -> list[Callable[[], Total]]:
-    """The totals of the same round of masked runs over the same users, from one masking session.
-
-    Each is a call, which raises RoundFailed for what is wrong with its sum alone. The same participants are faulty in
-    all runs: those of the first.
-    """
-    (lead, first), *_ = asked
-    parts, cast = first.plan.masks.participants, None
-    if lead.faults:
-        cast = lead.cast_of(lead.population, parts, source=lead.source)
-        for other, _ in asked:
-            other.cast = cast
-    questions = [MaskedQuestion(request, one.population, one.source, one.observe) for one, request in asked]
-    outcomes = masked_together(questions, cast=cast)
-    return [
-        partial(_noted, one, request, outcome)
-        for (one, request), outcome in zip(asked, outcomes, strict=True)
-    ]
-
-
-def _noted(transport: InProcess, request: Request, outcome: Callable[[], MaskedRound]) -> Total:
-    """The total, which the transport remembers."""
-    ended = outcome()
-    transport.totals[request.round] = ended.exact
-    transport.bytes_per_user[request.round] = ended.bytes_sent
-    transport.reports[request.round] = ended.report
-    return ended.total
+    def _masked(self, request: Request) -> Total:
+        parts, cast = request.plan.masks.participants, None
+        if self.faults:
+            cast = self.cast_of(self.population, parts, source=self.source)
+        ended = masked_round(request, self.population, source=self.source, cast=cast, observe=self.observe)
+        self.totals[request.round] = ended.exact
+        self.bytes_per_user[request.round] = ended.bytes_sent
+        self.reports[request.round] = ended.report
+        return ended.total
 
 
 @contextmanager

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from fedhist.protocol.histograms import Histograms, Integers, Population, labels
 from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
-from fedhist.protocol.masking.masked_vector import apart, joint_terms, to_total, to_vector, vector_length
-from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -54,23 +52,6 @@ class MaskedRound:
     report: RoundReport = field(repr=False)
 
 
-@dataclass(frozen=True)
-class MaskedQuestion:
-    """What is asked of whom in a masked round.
-
-    Args:
-        request: of a masked plan.
-        population: all users; participant i of P has the users from i n/P to (i+1) n/P.
-        source: for the draws of users and of their noise.
-        observe: called with the events of every stage.
-    """
-
-    request: Request
-    population: Population = field(repr=False)
-    source: Source = field(repr=False)
-    observe: Observer = field(default=ignore, repr=False)
-
-
 def masked_round(
     request: Request,
     population: Population,
@@ -79,89 +60,46 @@ def masked_round(
     cast: Cast | None = None,
     observe: Observer = ignore,
 ) -> MaskedRound:
-    """The round's total through masking sessions, see `MaskedQuestion`.
-
-    `cast` says which participants fall silent at which stage, and which lie; None for nobody.
-    """
-    [ended] = masked_together([MaskedQuestion(request, population, source, observe)], cast=cast)
-    return ended()
-
-
-def masked_together(
-    questions: Sequence[MaskedQuestion], *, cast: Cast | None = None
-) -> list[Callable[[], MaskedRound]]:
-    """One masking session for the same round of several questions about the same users.
-
-    Each question's outcome is a call, which raises RoundFailed for what is wrong with its sum alone. Sums are to the
-    bit those of a session of its own. The sizes and times in its report are of the whole session.
+    """The round's total through a masking session.
 
     Args:
-        questions: in the order of their vectors. The first one's source draws the session's keys.
+        request: of a masked plan.
+        population: all users; participant i of P has the users from i n/P to (i+1) n/P.
+        source: for the session's keys, and the draws of users and of their noise.
         cast: which participants fall silent at which stage, and which lie; None for nobody.
+        observe: called with the events of every stage.
     """
-    lead = questions[0]
-    round_, parts = lead.request.round, lead.request.plan.masks.participants
-    run = new_run_name(source=lead.source.fork("masking", "run"))
-    envelopes = [Envelope(run=run, request=one.request) for one in questions]
-    terms = joint_terms(envelopes)
-    draws = lead.source.fork("masking", round_.value)
+    round_, parts = request.round, request.plan.masks.participants
+    envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
+    terms = terms_of(envelope)
+    draws = source.fork("masking", round_.value)
     lying = {} if cast is None else cast.lying(round_, masked=True)
-    asked = list[_Asked]()
-    for one, envelope in zip(questions, envelopes, strict=True):
-        watch = MaskedWatch(one.observe, envelope, parts)
-        vectors = _Vectors(one.request, one.population, source=one.source, lying=lying)
-        asked.append(_Asked(one, vectors, watch, one.source.fork("masking", round_.value)))
-    requests = [one.request for one in questions]
+    vectors = _Vectors(request, population, source=source, lying=lying)
+    watch = MaskedWatch(observe, envelope, parts)
 
     def noised(number: int, vector: Integers) -> Integers:
-        own = zip(asked, apart(vector, requests), strict=True)
-        return np.concatenate(
-            [with_noise(part, one.question.request, own=one.draws.fork("noise", number)) for one, part in own]
-        )
+        return with_noise(vector, request, own=draws.fork("noise", number))
 
-    def message(stage: str, to: str, device: int, data: bytes) -> None:
-        for one in asked:
-            one.watch.message(stage, to, device, data)
-
-    with ExitStack() as watches:
-        for question in asked:
-            watches.callback(question.watch.close)
-        run_ = run_cohort(
+    with closing(watch):
+        run = run_cohort(
             terms,
             parts,
-            lambda number: np.concatenate([one.vectors(number) for one in asked]),
+            vectors,
             source=draws,
             noised=noised,
             dropouts=None if cast is None else cast.silent[round_],
             identities=identities(parts, source=draws.fork("identities")) if terms.signed else None,
             cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
-            watch=message,
+            watch=watch.message,
         )
-    values = apart(run_.values, requests)
-    return [partial(_outcome, one, run_, part) for one, part in zip(asked, values, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A question in a masked round, with what its participants have and draw."""
-
-    question: MaskedQuestion
-    vectors: _Vectors
-    watch: MaskedWatch
-    draws: Source = field(repr=False)
-
-
-def _outcome(asked: _Asked, run: MaskedSum, values: Integers) -> MaskedRound:
-    """What became of one question."""
-    request, watch = asked.question.request, asked.watch
-    labels = labels_of(asked.question.population)
-    known = range(asked.question.population.domain_size) if labels is None else labels
-    exact = asked.vectors.sum_of(run.included)
+    labels = labels_of(population)
+    known = range(population.domain_size) if labels is None else labels
+    exact = vectors.sum_of(run.included)
 
     def read(values: Integers) -> Total:
         return numbered(to_total(values, request, participants=len(run.included)), known)
 
-    total = read(values)
+    total = read(run.values)
     report = watch.report(run, users=total.users)
     # The mean over the participants that sent something: all of these sent their keys.
     sent = round((report.size or 0) / report.stages[MaskingStage.ADVERTISING].answered)

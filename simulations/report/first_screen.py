@@ -216,10 +216,6 @@ def _cost_words(run: RunData) -> list[str]:
     beside = [f"{_sentence(note)}." for note in document.get("notes", []) if _BESIDE in note]
     said = [*beside, "What follows holds without that."] if beside else []
     said += [f"{_sentence(_guarantee(cost))}, for all rounds together.", _factor_words(run, cost)]
-    together = document.get("together")
-    if together is not None and together["questions"] > 1:
-        several = f"It is one of {together['questions']} questions about the same users."
-        said.append(f"{several} Together they cost {_guarantee(together)}.")
     return [*said, _trusted_words(run)]
 
 

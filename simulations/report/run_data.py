@@ -127,11 +127,6 @@ def read_run(folder: Path) -> RunData:
     document = read_object(folder / RESULT_FILE)
     if document is None:
         raise damaged(folder / RESULT_FILE)
-    if isinstance(questions := document.get("questions"), dict):
-        raise InvalidFile(
-            f"{folder} holds the answers to several questions",
-            allowed=f"the folder of one of them, such as {folder / next(iter(questions), '')}",
-        )
     try:
         plan = Plan.recorded(document["plan"])
         numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])

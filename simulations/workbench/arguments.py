@@ -80,13 +80,13 @@ def _default(name: str) -> object:
     return FIELDS[name].default if name in FIELDS and name not in _DEFAULTS else _DEFAULTS.get(name)
 
 
-def check_names(settings: Iterable[str], *, function: str = "histogram") -> None:
+def check_names(settings: Iterable[str]) -> None:
     """Refuse an argument that does not exist, as Python does, and say which may be meant."""
     for name in settings:
         if name not in RunSettings.__annotations__:
             close = get_close_matches(name, Question.__annotations__, 1)
             meant = f". Did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
+            raise TypeError(f"histogram() got an unexpected keyword argument {name!r}{meant}")
 
 
 def labels_in(items: object) -> list[str | int] | None:

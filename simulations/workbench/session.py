@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -18,11 +17,9 @@ from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.workbench.arguments import Question, as_method
 from fedhist.simulations.workbench.histogram import histogram
-from fedhist.simulations.workbench.histograms import histograms
 
 if TYPE_CHECKING:
     from fedhist.simulations.simulation import Result
-    from fedhist.simulations.workbench.answers import Answers
 
 
 class Session:
@@ -74,31 +71,6 @@ class Session:
         result = histogram(data, ledger=self.ledger.path, **question)
         self._kind = self._kind or result.release.frame_kind
         return result
-
-    def histograms(
-        self,
-        data: object,
-        questions: Mapping[str, Mapping[str, Any]] | Iterable[str],
-        *,
-        total_epsilon: float,
-        total_delta: float | None = None,
-        **settings: Any,
-    ) -> Answers:
-        """`fedhist.histograms` with the same arguments: several questions at once, all charged to this session or none.
-
-        They are one entry of `history`.
-        """
-        _ = self.limit
-        answers = histograms(
-            data,
-            questions,
-            total_epsilon=total_epsilon,
-            total_delta=total_delta,
-            ledger=self.ledger.path,
-            **settings,
-        )
-        self._kind = self._kind or next(iter(answers.values())).release.frame_kind
-        return answers
 
     def _check_open(self) -> None:
         if self._temporary and not self._remove.alive:
@@ -215,5 +187,4 @@ def _text(cost: Limit | None) -> str:
     return "none" if cost is None else f"epsilon {cost.epsilon:g} and delta {cost.delta:g}"
 
 
-Session.histograms.__signature__ = as_method(histograms, without="ledger")  # type: ignore[attr-defined]
 Session.histogram.__signature__ = as_method(histogram, without="ledger")  # type: ignore[attr-defined]

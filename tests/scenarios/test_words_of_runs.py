@@ -40,7 +40,6 @@ from tests.support.api import (
     run_page,
     simulation_document,
     some_rows,
-    terms_of,
     timeline,
     write_results,
     write_simulation,
@@ -73,7 +72,7 @@ class Run:
     sent: dict[Round, int] = field(default_factory=dict)
 
     def simulate(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        encode, terms = in_process.encode, masked_in_process.joint_terms
+        encode, terms = in_process.encode, masked_in_process.terms_of
 
         def encoded(contribution, request, labels):
             data = encode(contribution, request, labels)
@@ -81,14 +80,14 @@ class Run:
                 self.sent[request.round] = len(decode(data, request)[0].values)
             return data
 
-        def masked(envelopes):
+        def masked(envelope):
+            found = terms(envelope)
             # One value of the masked vector is the number of users.
-            (envelope,) = envelopes
-            self.sent[envelope.request.round] = terms_of(envelope).length - 1
-            return terms(envelopes)
+            self.sent[envelope.request.round] = found.length - 1
+            return found
 
         monkeypatch.setattr(in_process, "encode", encoded)
-        monkeypatch.setattr(masked_in_process, "joint_terms", masked)
+        monkeypatch.setattr(masked_in_process, "terms_of", masked)
         rows = some_rows(self.plan, seed=3, users=max(self.plan.users, 2))[-self.plan.users :]
         labels = None if self.plan.items else labels_for(self.plan)
         population = SparsePopulation(histograms_of(rows), labels=labels)

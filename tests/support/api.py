@@ -101,9 +101,7 @@ PLACES = {
         "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
         "draw_bytes roster_digest survivors_text verify"
     ),
-    "fedhist.protocol.masking.masked_vector": (
-        "apart joint_terms next_session terms_of to_total vector_length"
-    ),
+    "fedhist.protocol.masking.masked_vector": ("next_session terms_of to_total vector_length"),
     "fedhist.protocol.masking.prg": "MaskAdder",
     "fedhist.protocol.masking.recovery": "MaskedSum Recovery decoded searched",
     "fedhist.protocol.masking.server_session": "CollectingAdvertisements",
@@ -236,7 +234,6 @@ PLACES = {
     "fedhist.server.selection.quantile": "target_rank",
     "fedhist.server.selection.weighted_norms": "WeightedNorms score_sensitivity",
     "fedhist.server.selection.weighted_quantile": "WeightedQuantile",
-    "fedhist.server.shared_total": "charges_of_all plans_for_total",
     "fedhist.server.steps": (
         "check_runnable measurements_of planned_charges read_statistic release_request select_request "
         "steps_of"
@@ -277,8 +274,7 @@ PLACES = {
     ),
     "fedhist.simulations.engines.masked_cohort": "LocalDevices masked_cohort_module= run_cohort",
     "fedhist.simulations.engines.masked_in_process": (
-        "MaskedQuestion identities masked_in_process_module= masked_round masked_together "
-        "numbered_identities parts_of unmasked_total"
+        "identities masked_in_process_module= masked_round numbered_identities parts_of unmasked_total"
     ),
     "fedhist.simulations.engines.node_files": "_mapped read_identities read_part write_secrets",
     "fedhist.simulations.engines.passes": "ItemTotals split_passes=split",
@@ -345,7 +341,6 @@ PLACES = {
     "fedhist.simulations.workbench.carrying_out": "Asked carry_out carrying_out_module=",
     "fedhist.simulations.workbench.compare": "grid_of",
     "fedhist.simulations.workbench.drawing_figures": "draw_figure=draw",
-    "fedhist.simulations.workbench.questions": "questions_module= seed_of_question",
     "fedhist.simulations.workbench.reporting": "write_page",
     "fedhist.simulations.workbench.spelling": "in_python",
     "fedhist.simulations.workbench.watching": "Watcher",

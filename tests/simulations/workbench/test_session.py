@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -70,6 +71,53 @@ class TestQuestions:
             with pytest.raises(fedhist.InvalidInput):
                 session.histogram(FRAME, **asked)
         assert session.spent.epsilon == 0
+
+
+class TestSeveralColumns:
+    """One after another under one total, with a split that is known before: no service of its own is needed."""
+
+    COLUMNS: ClassVar[dict[str, dict[str, Any]]] = {
+        "place": {"items": ["park", "zoo", "pier"]},
+        "hour": {"bins": [0, 12, 24]},
+        "kind": {"items": ["rest", "work"], "masking": "secagg", "nodes": 6},
+    }
+    EACH: ClassVar[dict[str, float]] = {"total_epsilon": 0.54, "total_delta": 1e-6 / 30}
+
+    @pytest.fixture
+    def visits(self) -> pl.DataFrame:
+        random = np.random.default_rng(5)
+        return pl.DataFrame(
+            {
+                "user": random.integers(0, 900, 3_000),
+                "place": random.choice(["park", "zoo", "pier"], 3_000),
+                "hour": random.uniform(0, 24, 3_000),
+                "kind": random.choice(["rest", "work"], 3_000),
+            }
+        )
+
+    def test_more_fit_than_their_sum_says_and_no_more_than_the_total(self, visits: pl.DataFrame) -> None:
+        session = fedhist.Session(epsilon=1.0, delta=1e-6)
+        for column, asked in self.COLUMNS.items():
+            session.histogram(visits, item=column, **asked, **self.EACH)
+        assert 0.9 < session.spent.epsilon <= 1.0 < 3 * self.EACH["total_epsilon"]
+        assert session.spent.delta <= 1e-6
+        with pytest.raises(fedhist.BudgetExceeded):
+            session.histogram(visits, item="place", **self.COLUMNS["place"], **self.EACH)
+        assert session.history["status"].to_list() == ["released"] * 3
+
+    def test_one_that_fails_is_spent_and_the_others_are_answered(
+        self, visits: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = fedhist.Session(epsilon=1.0, delta=1e-6)
+        session.histogram(visits, item="place", **self.COLUMNS["place"], **self.EACH)
+        before = session.spent.epsilon
+        # Noise comes from devices: it is charged before they are asked.
+        silent = {"dropout": 0.5, "noise_from": "devices"} | self.COLUMNS["kind"]
+        with pytest.raises(fedhist.RoundFailed):
+            session.histogram(visits, item="kind", **silent, **self.EACH)
+        session.histogram(visits, item="hour", **self.COLUMNS["hour"], **self.EACH)
+        assert session.history["status"].to_list() == ["released", "failed", "released"]
+        assert session.spent.epsilon > before
 
 
 class TestLedger:
