@@ -33,7 +33,7 @@ PLACES = {
     "fedhist.client.masked_device": (
         "begin_masked=begin masked_device_module= participant_vector proceed resume"
     ),
-    "fedhist.client.memory_file": "MAX_ANSWERS MAX_SESSIONS MemoryFile",
+    "fedhist.client.memory_file": "MAX_ANSWERS MAX_SESSIONS MemoryFile memory_file_module=",
     "fedhist.client.node_config": (
         "FILE_KEYS KEYS NodeConfigKind=Kind NodeSettings POLICY_KEYS read_node_config"
     ),

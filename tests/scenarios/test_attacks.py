@@ -1,4 +1,4 @@
-"""Each attack on masked sums in benchmarks/attack_rows succeeds once the guard that it is about is taken away."""
+"""Attacks in benchmarks/attack_rows succeed once the guard that they are about is taken away."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from fedhist import Limit
 from fedhist.client import Policy
 from tests.builders import ROOT
-from tests.support.api import GraphParameters, LeftOut, Recovery
+from tests.support.api import GraphParameters, LeftOut, Recovery, memory_file_module
 from tests.support.api import device_session_module as device_session
 from tests.support.api import graph_module as graph
 
 # Last, so that none of the scripts hides a module of that name.
 sys.path.append(str(ROOT / "benchmarks"))
 
-from attack_rows import masking
+from attack_rows import budgets, masking
 
 
 def one_roster_like_another(patch: pytest.MonkeyPatch) -> None:
@@ -47,9 +48,20 @@ def secrets_that_nobody_checks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_accept", lambda self, device: lambda secret: True)
 
 
+def a_limit_with_room_for_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limit, "admits", lambda self, spent, due: True)
+
+
+def runs_that_are_not_written_down(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory_file_module, "admit", lambda policy, memory, envelope: memory)
+
+
 @pytest.mark.parametrize(
     ("attack", "take_away"),
     [
+        (budgets.moved_fields, a_limit_with_room_for_all),
+        (budgets.all_at_once, a_limit_with_room_for_all),
+        (budgets.copied_while_used, runs_that_are_not_written_down),
         (masking.many_faces, one_roster_like_another),
         (masking.padded_roster, no_signatures),
         (masking.chosen_cohort, corrupt_ones_that_the_server_counts),
