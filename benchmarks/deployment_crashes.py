@@ -28,9 +28,7 @@ from deployment_load import Load, prepare, processes_with
 
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import RoundFailed
-from fedhist.simulations.deployment.certificates import NodeKey
-from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
-from fedhist.simulations.deployment.processes import descendants, free_ports
+from fedhist.simulations.deployment import Deployment, open_deployment, write_app
 
 NODES, USERS = 2, 20
 ROUND_SECONDS = 30.0
@@ -40,26 +38,26 @@ TURNS = ("ServerApp", "SuperNode", "ServerApp")
 
 
 @dataclass
-class Deployment:
-    """A federation that is killed piece by piece, and the files that outlive it."""
+class Victims:
+    """A deployment that is killed piece by piece, and the files that outlive it."""
 
     load: Load
     scene: Scene
     chance: random.Random
     known: int = 0
 
-    def one(self, federation: Federation, kind: str, app: Path) -> None:
+    def one(self, deployment: Deployment, kind: str, app: Path) -> None:
         """Submit a run, wait until it is in the ledger, kill at a random moment, look."""
         self.scene.kind, self.scene.number = kind, self.scene.number + 1
-        federation.submit(app, {"out": str(self.scene.out)})
-        federation.programs.wait_until(
+        deployment.submit(app, {"out": str(self.scene.out)})
+        deployment.wait_until(
             lambda: len(self.scene.runs()) > self.known,
             "the run to reserve its budget",
             seconds=LIMIT_SECONDS,
         )
         time.sleep(self.chance.uniform(0, 10))
         kills = {"ServerApp": self.kill_server, "SuperNode": self.kill_node, "SuperLink": self.kill_link}
-        died = kills[kind](federation)
+        died = kills[kind](deployment)
         # Only in the first case the run's own process was killed; else it ends by itself and may print so.
         self.look(Victim(said="", died=died and kind == "ServerApp", seconds=0), killed=died)
 
@@ -74,61 +72,41 @@ class Deployment:
             policy = Policy(max_epsilon=float(config["max-epsilon"]))
             self.scene.tally.wrong(self.scene.kind, memory_faults(memory, self.load.plan, policy))
 
-    def kill_server(self, federation: Federation) -> bool:
+    def kill_server(self, deployment: Deployment) -> bool:
         """Kill the ServerApp's process but not its parent; True if it was still there."""
-        return kill_all(
-            pid for pid, line in started_by(federation.programs.started[0].pid) if "serverapp" in line
-        )
+        started = processes_with(deployment.folder / "homes" / "superlink")
+        return kill_all(pid for pid, line in started.items() if "serverapp" in line)
 
-    def kill_node(self, federation: Federation) -> bool:
-        """Kill a SuperNode and its answers, as a power cut would; it comes back when the run has ended.
-
-        A SuperLink refuses the key of a node that it still believes to be online.
-        """
+    def kill_node(self, deployment: Deployment) -> bool:
+        """Kill a SuperNode and its answers, as a power cut would; it comes back when the run has ended."""
         number = self.chance.randrange(NODES)
-        started = federation.programs.started
-        node = [one for one in started if one.name == f"node-{number}" and one.running][-1]
-        running = [pid for pid, _ in started_by(node.pid)]
-        federation.programs.kill(node)
-        kill_all(running)
-        self.wait_for_end(federation)
-        self.wait_for_nodes(federation, lambda online: online < NODES, "the node to be missed")
-        keys = federation.folder / "keys"
-        key = NodeKey(private=keys / f"{node.name}.key", public=keys / f"{node.name}.pub")
-        federation.start_node(node.name, key, free_ports(1)[0], self.load.nodes[number])
-        self.wait_for_nodes(federation, lambda online: online >= NODES, "the node to be back")
+        name = f"node-{number}"
+        deployment.kill(name)
+        kill_all(processes_with(deployment.folder / "homes" / name))
+        self.wait_for_end(deployment)
+        self.wait_for_nodes(deployment, lambda online: online < NODES, "the node to be missed")
+        deployment.start_node(name, self.load.nodes[number])
+        self.wait_for_nodes(deployment, lambda online: online >= NODES, "the node to be back")
         return True
 
-    def wait_for_nodes(self, federation: Federation, enough: Callable[[int], bool], what: str) -> None:
+    def wait_for_nodes(self, deployment: Deployment, enough: Callable[[int], bool], what: str) -> None:
         """Wait until enough SuperNodes are online according to the SuperLink."""
-        federation.programs.wait_until(
-            lambda: enough(federation.online()), what, seconds=LIMIT_SECONDS, pause=2.0
-        )
+        deployment.wait_until(lambda: enough(deployment.online()), what, seconds=LIMIT_SECONDS, pause=2.0)
 
-    def kill_link(self, federation: Federation) -> bool:
+    def kill_link(self, deployment: Deployment) -> bool:
         """Kill the SuperLink. Its ServerApp may live on, up to a limit."""
-        federation.programs.kill(federation.programs.started[0])
+        deployment.kill("superlink")
         until = time.monotonic() + LIMIT_SECONDS / 3
         while self.scene.runs()[-1].status == "open" and time.monotonic() < until:
             time.sleep(0.5)
         return True
 
-    def wait_for_end(self, federation: Federation) -> None:
+    def wait_for_end(self, deployment: Deployment) -> None:
         """Wait until the ledger knows how the run ended."""
         with suppress(RoundFailed):
-            federation.programs.wait_until(
+            deployment.wait_until(
                 lambda: self.scene.runs()[-1].status != "open", "the end of the run", seconds=LIMIT_SECONDS
             )
-
-
-def started_by(pid: int) -> list[tuple[int, str]]:
-    """The processes that descend from this one, with their command lines."""
-    found = []
-    for one in descendants([pid]):
-        with suppress(OSError):
-            line = Path(f"/proc/{one.pid}/cmdline").read_text(encoding="utf-8", errors="replace")
-            found.append((one.pid, line.replace("\0", " ")))
-    return found
 
 
 def kill_all(pids: Iterable[int]) -> bool:
@@ -151,20 +129,20 @@ def kill_deployment(folder: Path, kills: int, chance: random.Random, tally: Tall
         "minimum-cohort": USERS // 2,
         "minimum-nodes": 1,
     }
-    deployment = Deployment(load, Scene(folder, "ServerApp", chance, tally), chance)
+    victims = Victims(load, Scene(folder, "ServerApp", chance, tally), chance)
     app = write_app(folder / "app", {**load.settings, "out": ""})
     left = kills
     while left:
-        place = folder / f"federation-{left}"
+        place = folder / f"deployment-{left}"
         place.mkdir()
         turns = cycle(TURNS)
-        with open_federation(place, load.nodes) as federation:
+        with open_deployment(place, load.nodes) as deployment:
             while left > 1 and left % 9:
-                deployment.one(federation, next(turns), app)
+                victims.one(deployment, next(turns), app)
                 left -= 1
-            deployment.one(federation, "SuperLink", app)
+            victims.one(deployment, "SuperLink", app)
             left -= 1
-        tally.wrong("SuperLink", [f"left running: {line}" for line in processes_with(place)])
+        tally.wrong("SuperLink", [f"left running: {line}" for line in processes_with(place).values()])
 
 
 def main() -> int:

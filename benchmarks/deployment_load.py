@@ -3,7 +3,7 @@
     python benchmarks/deployment_load.py                # 200 runs on one node, two at a time
     python benchmarks/deployment_load.py --runs 10 --nodes 2 --at-once 3
 
-A SuperLink with TLS and SuperNodes with registered keys, tiny data and memory files, all on the loopback interface. All
+A SuperLink and SuperNodes, tiny data and memory files, all on the loopback interface. All
 runs charge one ledger file. The cost is the process for every answer: on one node a run is a `flwr run`, a ServerApp
 and two answers, and each of these loads Flower again.
 """
@@ -31,8 +31,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.deployment.demo import Demo, run_settings, write_data
-from fedhist.simulations.deployment.federation import Federation, Value, open_federation, write_app
+from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_app, write_example
 
 # A SuperLink lists its runs for more than a second of a processor.
 PAUSE_SECONDS = 4.0
@@ -72,24 +71,23 @@ class Load:
 
 def prepare(folder: Path, *, nodes: int, users: int, limit: float) -> Load:
     """Data for the nodes, a run-config, and a ledger with a limit."""
-    demo = Demo(nodes=nodes, users=users, seconds=180)
-    configs = [config | {"max-epsilon": limit} for config in write_data(demo, folder)]
-    settings = run_settings(demo, items_file=folder / "items.txt", out=folder / "unused")
-    load = Load(folder, configs, settings | {"ledger": str(folder / "ledger.db"), "minimum-nodes": nodes})
+    settings, configs = write_example(folder, nodes=nodes, users=users)
+    settings |= {"timeout": 60.0, "ledger": str(folder / "ledger.db"), "minimum-nodes": nodes}
+    load = Load(folder, [config | {"max-epsilon": limit} for config in configs], settings)
     BudgetFile.open(load.ledger, create=True).set_limit(Limit(limit, 0.5))
     return load
 
 
-def memory_of(federation: Federation) -> dict[str, int]:
+def memory_of(deployment: Deployment) -> dict[str, int]:
     """The resident memory of the SuperLink and the SuperNodes in kilobytes."""
     found = {}
-    for program in federation.programs.started:
+    for name, program in deployment.programs.items():
         text = Path(f"/proc/{program.pid}/status").read_text(encoding="utf-8")
-        found[program.name] = int(text.split("VmRSS:")[1].split()[0])
+        found[name] = int(text.split("VmRSS:")[1].split()[0])
     return found
 
 
-def run_all(load: Load, federation: Federation, *, runs: int, at_once: int, until: float) -> None:
+def run_all(load: Load, deployment: Deployment, *, runs: int, at_once: int, until: float) -> None:
     """Keep `at_once` runs going until all are submitted or the time is up, and wait for the rest."""
     app = write_app(load.folder / "app", {**load.settings, "out": ""})
     going: set[str] = set()
@@ -97,7 +95,7 @@ def run_all(load: Load, federation: Federation, *, runs: int, at_once: int, unti
     def submit(number: int) -> None:
         out = load.folder / f"result-{number}"
         began = time.monotonic()
-        run = federation.submit(app, {"out": str(out)})
+        run = deployment.submit(app, {"out": str(out)})
         load.outs[run], load.began[run] = out, began
         going.add(run)
 
@@ -111,23 +109,24 @@ def run_all(load: Load, federation: Federation, *, runs: int, at_once: int, unti
             list(pool.map(submit, range(submitted, submitted + count)))
             submitted += count
             time.sleep(PAUSE_SECONDS)
-            seen = federation.statuses()
+            seen = deployment.statuses()
             for run in [run for run in going if seen.get(run, "").startswith("finished")]:
                 load.statuses[run], load.ended[run] = seen[run], time.monotonic()
                 going.discard(run)
-                load.sizes.append(memory_of(federation))
+                load.sizes.append(memory_of(deployment))
                 if seen[run] != "finished:completed":
-                    said = SAID.findall(federation.log(run))
+                    said = SAID.findall(deployment.log(run))
                     load.reasons[said[-1][:100] if said else seen[run]] += 1
 
 
-def processes_with(folder: Path) -> list[str]:
-    """The processes that still run with a Flower home in this folder, according to their environment."""
-    found = []
+def processes_with(folder: Path) -> dict[int, str]:
+    """The processes that run with a Flower home in this folder, by their environment: command lines by process id."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"FLWR_HOME={folder}".encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text(encoding="utf-8").replace("\0", " "))
+                line = (process / "cmdline").read_text(encoding="utf-8", errors="replace")
+                found[int(process.name)] = line.replace("\0", " ")
         except OSError:
             continue
     return found
@@ -203,13 +202,13 @@ def main() -> int:
         folder = Path(name).resolve()
         load = prepare(folder, nodes=arguments.nodes, users=arguments.users, limit=2.0 * arguments.runs)
         try:
-            with open_federation(
+            with open_deployment(
                 folder, load.nodes, tell=lambda text: print(text, file=sys.stderr)
-            ) as federation:
+            ) as deployment:
                 started = time.monotonic()
                 run_all(
                     load,
-                    federation,
+                    deployment,
                     runs=arguments.runs,
                     at_once=arguments.at_once,
                     until=started + 60 * arguments.minutes,
@@ -221,7 +220,7 @@ def main() -> int:
         faults = report(load, wall=wall)
         left, partial = processes_with(folder), list(folder.glob(".*.partial"))
         print(f"left over            {len(left):>8} processes, {len(partial)} half-written folders")
-        faults += [f"left running: {one}" for one in left] + [f"left: {one.name}" for one in partial]
+        faults += [f"left running: {one}" for one in left.values()] + [f"left: {one.name}" for one in partial]
         for fault in faults:
             print(f"WRONG {fault}")
         print(f"{len(faults)} things wrong")

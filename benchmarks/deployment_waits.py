@@ -18,23 +18,23 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deployment_crashes import kill_all, started_by
-from deployment_load import Load, prepare
+from deployment_crashes import kill_all
+from deployment_load import Load, prepare, processes_with
 
 from fedhist.client.memory_file import MemoryFile
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
+from fedhist.simulations.deployment import Deployment, open_deployment, write_app
 
 NODES, USERS = 3, 20
 LIMIT_SECONDS = 400.0
 WATCH_SECONDS = 45.0
 
 
-def submit(load: Load, federation: Federation, app: Path, name: str, *, nodes: int) -> str:
+def submit(load: Load, deployment: Deployment, app: Path, name: str, *, nodes: int) -> str:
     """Submit a run and wait until it is in the ledger, just before it asks the nodes; its number."""
     known = len(BudgetFile.open(load.ledger, create=False).runs())
-    run = federation.submit(app, {"out": str(load.folder / name), "minimum-nodes": nodes})
-    federation.programs.wait_until(
+    run = deployment.submit(app, {"out": str(load.folder / name), "minimum-nodes": nodes})
+    deployment.wait_until(
         lambda: len(BudgetFile.open(load.ledger, create=False).runs()) > known,
         "the run to reserve its budget",
         seconds=LIMIT_SECONDS,
@@ -42,10 +42,10 @@ def submit(load: Load, federation: Federation, app: Path, name: str, *, nodes: i
     return run
 
 
-def rounds(federation: Federation, run: str) -> str:
+def rounds(deployment: Deployment, run: str) -> str:
     """What a run says of its rounds, once it has ended well."""
-    federation.wait(run, seconds=LIMIT_SECONDS)
-    return "; ".join(re.findall(r"round (\w+: \d+ of \d+ nodes.*)$", federation.log(run), re.MULTILINE))
+    deployment.wait(run, seconds=LIMIT_SECONDS)
+    return "; ".join(re.findall(r"round (\w+: \d+ of \d+ nodes.*)$", deployment.log(run), re.MULTILINE))
 
 
 def spent(load: Load) -> list[float]:
@@ -54,40 +54,40 @@ def spent(load: Load) -> list[float]:
     return [MemoryFile(path).read().spent.epsilon if path.exists() else 0.0 for path in memories]
 
 
-def node_dies(load: Load, federation: Federation, app: Path) -> None:
+def node_dies(load: Load, deployment: Deployment, app: Path) -> None:
     """Kill the last node as a run begins."""
-    run = submit(load, federation, app, "node-dies", nodes=NODES)
-    node = federation.nodes[-1]
-    children = [pid for pid, _ in started_by(node.pid)]
-    federation.programs.kill(node)
-    kill_all(children)
-    print(f"a node dies           {rounds(federation, run)}")
+    run = submit(load, deployment, app, "node-dies", nodes=NODES)
+    node = f"node-{NODES - 1}"
+    deployment.kill(node)
+    kill_all(processes_with(deployment.folder / "homes" / node))
+    print(f"a node dies           {rounds(deployment, run)}")
 
 
-def link_dies(load: Load, federation: Federation, app: Path) -> None:
+def link_dies(load: Load, deployment: Deployment, app: Path) -> None:
     """Kill the SuperLink in the middle of a run, watch, and start it again."""
     before = spent(load)
-    submit(load, federation, app, "link-dies", nodes=NODES - 1)
-    federation.programs.wait_until(
-        lambda: spent(load) != before, "a node to begin its answer", seconds=LIMIT_SECONDS
-    )
-    link, others = federation.programs.started[0], federation.nodes[: NODES - 1]
-    server = [pid for pid, line in started_by(link.pid) if "serverapp" in line]
-    parts: dict[str, Callable[[], bool]] = {node.name: lambda node=node: node.running for node in others}
+    submit(load, deployment, app, "link-dies", nodes=NODES - 1)
+    deployment.wait_until(lambda: spent(load) != before, "a node to begin its answer", seconds=LIMIT_SECONDS)
+    others = [f"node-{number}" for number in range(NODES - 1)]
+    started = processes_with(deployment.folder / "homes" / "superlink")
+    server = [pid for pid, line in started.items() if "serverapp" in line]
+    parts: dict[str, Callable[[], bool]] = {
+        name: lambda node=deployment.programs[name]: node.poll() is None for name in others
+    }
     parts["ServerApp"] = lambda: any(Path(f"/proc/{pid}").exists() for pid in server)
-    federation.programs.kill(link)
+    deployment.kill("superlink")
     print("the SuperLink dies")
     watch(parts)
     record = BudgetFile.open(load.ledger, create=False).runs()[-1]
     print(f"  the run             {record.status}, epsilon {record.counted.epsilon:g} counted")
     print(f"  spent by the nodes  {', '.join(f'{one:g}' for one in spent(load))}")
-    federation.start_link()
-    print(f"it is back, with {'a database' if federation.database else 'nothing but its memory'}")
-    watch({node.name: parts[node.name] for node in others})
-    if not all(node.running for node in others):
+    deployment.start_link()
+    print(f"it is back, with {'a database' if deployment.database else 'nothing but its memory'}")
+    watch({name: parts[name] for name in others})
+    if not all(parts[name]() for name in others):
         return
-    run = submit(load, federation, app, "link-back", nodes=NODES - 1)
-    print(f"  a new run           {rounds(federation, run)}")
+    run = submit(load, deployment, app, "link-back", nodes=NODES - 1)
+    print(f"  a new run           {rounds(deployment, run)}")
 
 
 def watch(parts: Mapping[str, Callable[[], bool]]) -> None:
@@ -113,14 +113,14 @@ def main() -> int:
         load = prepare(folder, nodes=NODES, users=USERS, limit=10.0)
         settings = {**load.settings, "timeout": LIMIT_SECONDS, "minimum-cohort": USERS, "out": ""}
         app = write_app(folder / "app", settings)
-        place = folder / "federation"
+        place = folder / "deployment"
         place.mkdir()
         database = folder / "superlink.db" if arguments.database else None
-        with open_federation(place, load.nodes, database=database) as federation:
-            run = submit(load, federation, app, "alive", nodes=NODES)
-            print(f"all alive             {rounds(federation, run)}")
-            node_dies(load, federation, app)
-            link_dies(load, federation, app)
+        with open_deployment(place, load.nodes, database=database) as deployment:
+            run = submit(load, deployment, app, "alive", nodes=NODES)
+            print(f"all alive             {rounds(deployment, run)}")
+            node_dies(load, deployment, app)
+            link_dies(load, deployment, app)
     return 0
 
 

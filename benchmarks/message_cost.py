@@ -41,8 +41,7 @@ from flwr.app import Context, Message, RecordDict  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 
 from fedhist.server.app import app as server_app  # noqa: E402
-from fedhist.simulations.deployment.demo import Demo, run_settings, write_data  # noqa: E402
-from fedhist.simulations.deployment.federation import Federation, Value, open_federation  # noqa: E402
+from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_example  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = 1.25
@@ -166,13 +165,12 @@ def cases(shared: Mapping[str, Value], only: Collection[str]) -> list[Case]:
 
 def prepare(folder: Path) -> tuple[list[dict[str, Value]], dict[str, Value]]:
     """The nodes' configurations, one of them with a Parquet file, and the run-config that all runs share."""
-    demo = Demo(nodes=NODES, users=USERS, seconds=300)
-    configs = [config | {"max-epsilon": 1e6} for config in write_data(demo, folder)]
+    settings, configs = write_example(folder, nodes=NODES, users=USERS)
+    configs = [config | {"max-epsilon": 1e6} for config in configs]
     parquet = folder / "node-1.parquet"
     pl.read_csv(folder / "node-1.csv").write_parquet(parquet)
     configs[1]["data-path"] = str(parquet)
-    settings = run_settings(demo, items_file=folder / "items.txt", out=folder / "out")
-    return configs, {name: value for name, value in settings.items() if name != "out"}
+    return configs, settings | {"timeout": 100.0}
 
 
 def kind_of(case: Case, kind: str, data: Value) -> str:
@@ -329,12 +327,12 @@ def in_deployment(folder: Path, code: Path, only: Collection[str], *, repeats: i
     empty, chosen = write_empty_app(folder / "empty-app"), cases(shared, only)
     costs, servers = Costs(), Costs()
     rounds: dict[str, list[float]] = defaultdict(list)
-    with open_federation(folder, configs, tell=lambda text: print(text, file=sys.stderr)) as federation:
+    with open_deployment(folder, configs, tell=lambda text: print(text, file=sys.stderr)) as deployment:
         for _ in range(repeats):
             for case in (Case(EMPTY, {}), *chosen):
                 own = case.name == EMPTY
                 settings = {} if own else {**case.settings, "minimum-nodes": NODES}
-                words = run_one(federation, empty if own else code, settings)
+                words = run_one(deployment, empty if own else code, settings)
                 found = collect(told)
                 for name, seconds in re.findall(r"round (\w+): .* users, ([\d.]+) s", words):
                     rounds[f"{case.name}, {name}"].append(float(seconds))
@@ -354,11 +352,11 @@ def in_deployment(folder: Path, code: Path, only: Collection[str], *, repeats: i
         print(f"{name:<46}{len(all_of_it):>10}{min(all_of_it):>8.1f}")
 
 
-def run_one(federation: Federation, app: Path, settings: Mapping[str, Value]) -> str:
+def run_one(deployment: Deployment, app: Path, settings: Mapping[str, Value]) -> str:
     """Run an app to its end; the last lines of its log."""
-    run = federation.submit(app, settings)
-    federation.wait(run, seconds=300)
-    return federation.log(run)
+    run = deployment.submit(app, settings)
+    deployment.wait(run, seconds=300)
+    return deployment.log(run)
 
 
 def collect(folder: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`fedhist demo-deployment`: a real Flower deployment on this machine, from certificates to the release."""
+"""`fedhist demo-deployment`: a real Flower deployment on this machine, from example data to the release."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.commands.option_groups import Command
-from fedhist.commands.plan_options import PATH, plan_options, total_options
+from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.display.visible_text import visible
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from fedhist.simulations.report.run_data import RunData
+
+_RUN_SECONDS = 300.0
 
 
 @click.command(
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
         "fedhist demo-deployment --nodes 5 --users 1000 --masking secagg --out demo",
     ),
 )
-@click.option("--nodes", type=int, default=3, metavar="N", help="The number of SuperNodes to start.")
+@click.option("--nodes", type=click.IntRange(1, 20), default=3, help="The number of SuperNodes to start.")
 @click.option(
-    "--users", type=int, default=2000, metavar="N", help="The number of synthetic users on each node."
+    "--users",
+    type=click.IntRange(1, 100_000),
+    default=2000,
+    help="The number of synthetic users on each node.",
 )
 @click.option(
     "--out",
@@ -43,61 +46,40 @@ if TYPE_CHECKING:
     "--keep",
     type=PATH,
     metavar="FOLDER",
-    help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
+    help="A new folder that keeps data and logs. Without it, they are in a temporary one and removed.",
 )
-@plan_options("masking")
-@total_options()
-@click.option(
-    "--time-limit", type=float, default=300.0, metavar="S", help="The time that the run may take, in seconds."
-)
-def demo_deployment(  # noqa: PLR0917 - one for each option
-    nodes: int,
-    users: int,
-    out: Path | None,
-    keep: Path | None,
-    masking: str,
-    time_limit: float,
-    total_epsilon: float | None,
-    total_delta: float | None,
-) -> None:
+@plan_options("masking", masking={"type": click.Choice(["none", "secagg"])})
+def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None, masking: str) -> None:
     """Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.
 
-    Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
-    interface, on free ports, and sends no telemetry. Each node reads example data from a file of its own.
+    All of it listens on the loopback interface, on free ports, and sends no telemetry. Each node reads example data
+    from a file of its own.
     """
+    from fedhist.server.grid_settings import read_settings
     from fedhist.server.result_folder import check_target
-    from fedhist.simulations.deployment.demo import Demo, run_demo
+    from fedhist.simulations.deployment import open_deployment, write_app, write_example
+    from fedhist.simulations.report.run_data import read_run
 
-    demo = Demo(
-        nodes=nodes,
-        users=users,
-        seconds=time_limit,
-        masking=masking,
-        total_epsilon=total_epsilon,
-        total_delta=total_delta,
-    )
-    # The processes that it starts begin in this folder.
-    Path.cwd()
     for target in (out, keep):
         check_target(target)
-    with _workspace(keep) as name:
+    if keep is not None:
+        # It holds the nodes' secrets.
+        keep.mkdir(mode=0o700)
+    temporary = tempfile.TemporaryDirectory(prefix="fedhist-demo-", ignore_cleanup_errors=True)
+    with temporary if keep is None else nullcontext(str(keep)) as name:
         folder = Path(name).resolve()
-        outcome = run_demo(
-            demo,
-            folder,
-            out=folder / "result" if out is None else out.resolve(),
-            tell=lambda text: echo(text, err=True),
-        )
-    with printing_what_is_in(out):
-        _print(outcome)
-
-
-def _workspace(keep: Path | None) -> AbstractContextManager[str]:
-    if keep is None:
-        return tempfile.TemporaryDirectory(prefix="fedhist-demo-", ignore_cleanup_errors=True)
-    # It holds private keys.
-    keep.mkdir(mode=0o700)
-    return nullcontext(str(keep))
+        result = folder / "result" if out is None else out.resolve()
+        settings, configs = write_example(folder, nodes=nodes, users=users, masking=masking)
+        # Both rounds have to fit into the time, also when each waits for a node that has died.
+        settings |= {"timeout": _RUN_SECONDS / 3, "out": str(result)}
+        read_settings(settings)
+        app = write_app(folder / "app", settings)
+        with open_deployment(folder, configs, tell=lambda text: echo(text, err=True)) as deployment:
+            run = deployment.submit(app)
+            echo(f"run {run}: two rounds over {nodes} nodes, a process for every answer", err=True)
+            deployment.wait(run, seconds=_RUN_SECONDS)
+        with printing_what_is_in(out):
+            _print(read_run(result))
 
 
 def _print(data: RunData) -> None:

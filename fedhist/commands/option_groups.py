@@ -48,7 +48,7 @@ GROUPS = (
     OptionGroup(
         "Engine",
         "--seed --trials --engine --nodes",
-        "--workers --ray-address --dropout --faulty --time-limit",
+        "--workers --ray-address --dropout --faulty",
     ),
     OptionGroup(
         "Output",

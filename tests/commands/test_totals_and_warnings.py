@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fedhist import Plan, plan_for_total
 from tests.builders import Fedhist
-from tests.support.api import ITEMS, Demo, read_settings, write_data
-from tests.support.api import demo_run_settings as run_settings
+from tests.support.api import read_settings
 
 SMALL = ("--users", 1_500, "--items", 20)
 TOTAL = ("--total-epsilon", 1.1, "--total-delta", 1e-6)
@@ -89,19 +86,3 @@ class TestFlower:
         settings = read_settings({"users": 1_500, "items": 20, "total-epsilon": 1.1, "total-delta": 1e-6})
         assert settings.plan == plan_for_total(total_epsilon=1.1, total_delta=1e-6, users=1_500, items=20)
         assert settings.total_epsilon == 1.1
-
-    def test_a_demonstration_passes_it_on_and_its_nodes_admit_the_sum(self, tmp_path: Path) -> None:
-        demo = Demo(nodes=2, users=300, total_epsilon=1.1, total_delta=1e-6)
-        config = run_settings(demo, items_file=tmp_path / "items.txt", out=tmp_path / "r")
-        plan = read_settings(config).plan
-        assert (plan.items, plan.users) == (len(ITEMS), 600)
-        assert plan == demo.plan
-        for node in write_data(demo, tmp_path):
-            assert node["max-epsilon"] == pytest.approx(plan.epsilon + plan.epsilon_select)
-            assert float(node["max-epsilon"]) > 1.1
-
-    def test_a_demonstration_has_as_many_users_on_every_node_as_were_asked_for(self, tmp_path: Path) -> None:
-        """A user without any item has no row in a file."""
-        for node in write_data(Demo(nodes=3, users=200), tmp_path):
-            rows = Path(str(node["data-path"])).read_text().splitlines()[1:]
-            assert len({row.split(",")[0] for row in rows}) == 200

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Node
 
@@ -16,15 +18,13 @@ from tests.builders import population_of
 from tests.support.api import (
     Checked,
     Confirmed,
-    Demo,
     RoundReport,
     numbered_identities,
-    open_federation,
+    open_deployment,
     participant_number,
     write_app,
-    write_data,
+    write_example,
 )
-from tests.support.api import demo_run_settings as run_settings
 from tests.support.api import masked_device_module as masked_device
 from tests.support.api import restore_state as restore
 from tests.support.api import wire_module as wire
@@ -32,6 +32,7 @@ from tests.support.api import wire_module as wire
 LIMIT_SECONDS = 300.0
 ROUND_SECONDS = 90.0
 NODES = 6
+OPEN_SSH = (Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(NODES)])
 
@@ -65,17 +66,24 @@ app = server.app
 @pytest.mark.slow
 @pytest.mark.timeout(800)
 def test_a_lying_server_gets_no_sum_over_a_superlink(tmp_path: Path) -> None:
-    demo = Demo(nodes=NODES, users=200, masking="secagg-signed")
-    configs = write_data(demo, tmp_path)
-    settings = run_settings(demo, items_file=tmp_path / "items.txt", out=tmp_path / "result")
+    settings, configs = write_example(tmp_path, nodes=NODES, users=200, masking="secagg-signed")
+    directory = tmp_path / "directory.pub"
+    keys = [Ed25519PrivateKey.generate() for _ in configs]
+    directory.write_bytes(b"\n".join(key.public_key().public_bytes(*OPEN_SSH) for key in keys))
+    for number, (config, key) in enumerate(zip(configs, keys, strict=True)):
+        private = tmp_path / f"identity-{number}"
+        private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        private.chmod(0o600)
+        config |= {"identity-path": str(private), "directory-path": str(directory)}
+    settings |= {"directory": str(directory), "out": str(tmp_path / "result")}
     app = write_app(tmp_path / "app", settings | {"timeout": ROUND_SECONDS, "corrupt-share": 0.17})
     (app / "lying_server.py").write_text(LYING)
     project = app / "pyproject.toml"
     project.write_text(project.read_text().replace("fedhist.server.app:app", "lying_server:app"))
-    with open_federation(tmp_path, configs) as federation:
-        run = federation.submit(app)
+    with open_deployment(tmp_path, configs) as deployment:
+        run = deployment.submit(app)
         with pytest.raises(RoundFailed, match="ended as finished:failed"):
-            federation.wait(run, seconds=LIMIT_SECONDS)
+            deployment.wait(run, seconds=LIMIT_SECONDS)
     # They masked, and signed, and then saw signatures of another list.
     logs = [(tmp_path / "logs" / f"node-{number}.log").read_text() for number in range(NODES)]
     assert [log.count("unmasking: refused, unsafe") for log in logs] == [1] * NODES

@@ -1,6 +1,7 @@
-"""A real deployment: TLS, registered node keys, a node that is killed in the middle of a round, and no leftovers.
+"""A real deployment on the loopback interface: a node that is killed in the middle of a round, and no leftovers.
 
-Masked and signed rounds between processes are those of the page on deployments, which a test runs.
+TLS, registered node keys, masked and signed rounds between processes are those of the page on deployments, which a test
+runs.
 
 What is waited for are states: a node that has opened its list of items is inside a round. The list of the node that is
 to die is a pipe, so it stays there until the test lets go.
@@ -12,35 +13,17 @@ import errno
 import os
 import re
 import signal
-import ssl
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
-from leftovers import ends_soon, processes_of
+from leftovers import processes_of
 
 from fedhist import RoundFailed
-from tests.support.api import (
-    ITEMS,
-    Demo,
-    Federation,
-    Programs,
-    deferred_interrupts,
-    descendants,
-    free_ports,
-    make_certificates,
-    make_node_key,
-    open_federation,
-    read_run,
-    write_app,
-    write_data,
-)
-from tests.support.api import demo_run_settings as run_settings
+from tests.support.api import DEMO_ITEMS as ITEMS
+from tests.support.api import Deployment, open_deployment, read_run, write_app, write_example
 
 LIMIT_SECONDS = 180.0
 # Longer than a round takes on a busy machine with two processors.
@@ -55,28 +38,7 @@ needs_proc = pytest.mark.skipif(
 )
 
 
-class TestCertificates:
-    def test_the_certificate_is_for_loopback_and_trusted_through_the_authority(self, tmp_path: Path) -> None:
-        files = make_certificates(tmp_path)
-        authority, certificate = (
-            x509.load_pem_x509_certificate(path.read_bytes()) for path in (files.authority, files.certificate)
-        )
-        certificate.verify_directly_issued_by(authority)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert names.get_values_for_type(x509.DNSName) == ["localhost"]
-        assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(files.certificate, files.key)
-
-    def test_private_keys_are_for_the_owner_alone(self, tmp_path: Path) -> None:
-        secrets = (make_certificates(tmp_path).key, make_node_key(tmp_path, "n").private)
-        assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
-
-    def test_a_node_key_is_a_pair_in_the_format_of_ssh(self, tmp_path: Path) -> None:
-        files = make_node_key(tmp_path, "n")
-        private = load_ssh_private_key(files.private.read_bytes(), password=None)
-        assert private.public_key() == load_ssh_public_key(files.public.read_bytes())
-
-
+@needs_proc
 class TestProcesses:
     PARENT = (
         "import subprocess, sys, time\n"
@@ -84,39 +46,75 @@ class TestProcesses:
         "print('ready', flush=True)\n"
         "time.sleep(600)\n"
     )
+    STUBBORN = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
 
     @pytest.fixture
-    def programs(self, tmp_path: Path) -> Iterator[Programs]:
-        programs = Programs(tmp_path, polite_seconds=0.5)
-        yield programs
-        programs.stop()
+    def deployment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
+        monkeypatch.setattr("fedhist.simulations.deployment._POLITE_SECONDS", 0.5)
+        (tmp_path / "logs").mkdir()
+        deployment = Deployment(tmp_path, 0)
+        yield deployment
+        deployment.stop()
 
-    def start(self, programs: Programs, code: str) -> None:
-        program = programs.start("one", [sys.executable, "-c", code], os.environ)
-        programs.wait_until(lambda: "ready" in program.log.read_text(), "its start", seconds=60)
+    def start(self, deployment: Deployment, code: str) -> None:
+        log = deployment.folder / "logs" / "one.log"
+        deployment._start("one", [sys.executable, "-c", code])
+        deployment.wait_until(lambda: "ready" in log.read_text(), "its start", seconds=60)
 
-    def test_stopping_reaches_grandchildren_in_sessions_of_their_own(self, programs: Programs) -> None:
-        self.start(programs, self.PARENT)
-        (child,) = descendants([programs.started[0].pid])
-        programs.stop()
-        assert not programs.started[0].running
-        assert ends_soon(lambda: child in descendants([1, os.getpid()]))
+    def test_stopping_reaches_grandchildren_in_sessions_of_their_own(self, deployment: Deployment) -> None:
+        self.start(deployment, self.PARENT)
+        assert len(processes_of(deployment.folder)) == 2
+        deployment.stop()
+        assert processes_of(deployment.folder) == {}
 
-    def test_a_program_that_ends_early_is_told_with_its_last_words(self, programs: Programs) -> None:
-        programs.start("one", [sys.executable, "-c", "print('no such key'); raise SystemExit(3)"], os.environ)
-        with pytest.raises(RoundFailed, match=r"one ended with code 3 before a miracle.*no such key"):
-            programs.wait_until(lambda: False, "a miracle", seconds=60)
+    def test_and_their_children_after_a_program_was_killed(self, deployment: Deployment) -> None:
+        self.start(deployment, self.PARENT)
+        deployment.kill("one")
+        assert len(processes_of(deployment.folder)) == 1
+        deployment.stop()
+        assert processes_of(deployment.folder) == {}
 
-    def test_a_state_that_does_not_come_is_a_failure(self, programs: Programs) -> None:
+    def test_what_does_not_listen_to_a_polite_signal_is_killed(self, deployment: Deployment) -> None:
+        self.start(deployment, self.STUBBORN)
+        deployment.stop()
+        assert deployment.programs["one"].returncode == -signal.SIGKILL
+
+    def test_no_other_process_is_touched(self, deployment: Deployment) -> None:
+        self.start(deployment, self.PARENT)
+        other = Deployment(deployment.folder.with_name("other"), 0)
+        other.stop()
+        assert len(processes_of(deployment.folder)) == 2
+
+    def test_an_interrupt_waits_for_the_end_of_the_stop(self, deployment: Deployment) -> None:
+        self.start(deployment, self.STUBBORN)
+        signaller = "import os, signal, sys, time; time.sleep(.2); os.kill(int(sys.argv[1]), signal.SIGINT)"
+        with subprocess.Popen([sys.executable, "-c", signaller, str(os.getpid())]):
+            with pytest.raises(KeyboardInterrupt):
+                deployment.stop()
+            assert processes_of(deployment.folder) == {}
+
+    def test_a_program_that_ends_early_is_reported_with_what_it_said(self, deployment: Deployment) -> None:
+        deployment._start("one", [sys.executable, "-c", "print('no such key'); raise SystemExit(3)"])
+        with pytest.raises(RoundFailed, match=r"one ended with code 3 before a miracle") as caught:
+            deployment.wait_until(lambda: False, "a miracle", seconds=60)
+        assert caught.value.__notes__ == ["\nno such key"]
+
+    def test_a_state_that_does_not_come_is_a_failure(self, deployment: Deployment) -> None:
         with pytest.raises(RoundFailed, match="in vain for a miracle"):
-            programs.wait_until(lambda: False, "a miracle", seconds=0.2)
+            deployment.wait_until(lambda: False, "a miracle", seconds=0.2)
 
-    def test_an_interrupt_waits_for_the_end_of_the_block(self) -> None:
-        done = []
-        with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("all of it")
-        assert done == ["all of it"]
+
+def test_every_node_of_the_example_has_as_many_users_as_were_asked_for(tmp_path: Path) -> None:
+    """A user without any item has no row in a file."""
+    settings, configs = write_example(tmp_path, nodes=3, users=200)
+    rows = [row for one in configs for row in Path(str(one["data-path"])).read_text().splitlines()[1:]]
+    assert len({row.split(",")[0] for row in rows}) == settings["users"] == 600
+    assert {row.split(",")[1] for row in rows} == set(ITEMS)
 
 
 class Pipe:
@@ -144,19 +142,17 @@ class Pipe:
 @needs_proc
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> None:
-    demo = Demo(nodes=3, users=400)
-    configs = write_data(demo, tmp_path)
+    settings, configs = write_example(tmp_path, nodes=3, users=400)
     pipe = Pipe(tmp_path / "pipe.txt")
     configs[2]["items-path"] = str(pipe.path)
-    settings = run_settings(demo, items_file=tmp_path / "items.txt", out=tmp_path / "result")
-    app = write_app(tmp_path / "app", settings | {"timeout": ROUND_SECONDS})
+    settings |= {"timeout": ROUND_SECONDS, "out": str(tmp_path / "result")}
+    app = write_app(tmp_path / "app", settings)
     try:
-        with open_federation(tmp_path, configs) as federation:
-            run = federation.submit(app)
-            federation.programs.wait_until(pipe.is_being_read, "the third node's turn", seconds=LIMIT_SECONDS)
-            federation.programs.kill(federation.nodes[2])
-            refuses_strangers(federation, tmp_path)
-            federation.wait(run, seconds=LIMIT_SECONDS)
+        with open_deployment(tmp_path, configs) as deployment:
+            run = deployment.submit(app)
+            deployment.wait_until(pipe.is_being_read, "the third node's turn", seconds=LIMIT_SECONDS)
+            deployment.kill("node-2")
+            deployment.wait(run, seconds=LIMIT_SECONDS)
     finally:
         pipe.close()
     outcome = read_run(tmp_path / "result")
@@ -168,18 +164,26 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
     assert outcome.labels == list(ITEMS)
     assert outcome.document["private"]
     assert not outcome.document["simulation_only"]
-    # The killed node's own child sees that its parent is gone, and ends by itself within seconds.
-    assert ends_soon(lambda: processes_of(tmp_path))
+    assert processes_of(tmp_path) == {}
 
 
-def refuses_strangers(federation: Federation, folder: Path) -> None:
-    """A node whose key nobody registered is not let in."""
-    key = make_node_key(folder, "stranger")
-    stranger = federation.start_node("stranger", key, free_ports(1)[0], {"data-path": "none.csv"})
-    with pytest.raises(RoundFailed, match="stranger ended"):
-        federation.programs.wait_until(
-            lambda: "SuperNode ID" in stranger.log.read_text(), "it to be let in", seconds=LIMIT_SECONDS
-        )
+@needs_proc
+@pytest.mark.slow
+def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Path) -> None:
+    settings, configs = write_example(tmp_path, nodes=1, users=20)
+    configs[0]["max-epsilon"] = 0.5
+    app = write_app(tmp_path / "app", settings | {"out": str(tmp_path / "result")})
+    with open_deployment(tmp_path, configs) as deployment:
+        run = deployment.submit(app)
+        with pytest.raises(RoundFailed, match="finished:failed") as caught:
+            deployment.wait(run, seconds=LIMIT_SECONDS)
+    assert "1 refused (over-budget)" in "".join(caught.value.__notes__)
+    # The node's own log has the line, with the time, the run and the file that decided.
+    refused = r"\d{4}-\d\d-\d\d \S+ fedhist: Flower run \d+, run \w+, round select: refused, over-budget: .*\.memory\."
+    log = (tmp_path / "logs" / "node-0.log").read_text()
+    assert len(re.findall(refused, log)) == 1, log
+    assert not (tmp_path / "result").exists()
+    assert processes_of(tmp_path) == {}
 
 
 START = """
@@ -187,36 +191,8 @@ import signal, sys
 # A child inherits ignored signals, as under nohup.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from fedhist.commands.cli import main
-from fedhist.simulations.deployment import demo
+main(sys.argv[1:])
 """
-STINGY_NODES = "demo.Demo.node_limit = 0.5\n"
-RUN = "main(sys.argv[1:])\n"
-
-
-def demonstration(code: str, keep: Path) -> subprocess.Popen[str]:
-    """The command with one node, in a process of its own."""
-    arguments = ["demo-deployment", "--nodes", "1", "--users", "20", "--keep", str(keep)]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-
-@needs_proc
-@pytest.mark.slow
-def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Path) -> None:
-    keep = tmp_path / "kept"
-    with demonstration(START + STINGY_NODES + RUN, keep) as child:
-        out, err = child.communicate(timeout=LIMIT_SECONDS)
-    assert child.returncode == 4, err
-    assert "finished:failed" in err
-    assert "1 refused (over-budget)" in err
-    assert out == ""
-    # The node's own log has the line, with the time, the run and the file that decided.
-    (log,) = keep.rglob("node-0.log")
-    refused = r"\d{4}-\d\d-\d\d \S+ fedhist: Flower run \d+, run \w+, round select: refused, over-budget: .*\.memory\."
-    assert len(re.findall(refused, log.read_text())) == 1, log.read_text()
-    assert not (keep / "result").exists()
-    assert processes_of(keep) == {}
 
 
 @needs_proc
@@ -224,10 +200,13 @@ def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "polite-kill"])
 def test_an_interrupted_demonstration_leaves_no_processes(tmp_path: Path, number: signal.Signals) -> None:
     keep = tmp_path / "kept"
-    with demonstration(START + RUN, keep) as child:
+    arguments = ["demo-deployment", "--nodes", "1", "--users", "20", "--keep", str(keep)]
+    with subprocess.Popen(
+        [sys.executable, "-c", START, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stderr is not None
         # The SuperLink runs when this line comes.
-        said = next(line for line in child.stderr if line.startswith("registering"))
+        said = next(line for line in child.stderr if re.match(r"starting \d+ SuperNodes", line))
         assert processes_of(keep), said
         child.send_signal(number)
         out, err = child.communicate(timeout=LIMIT_SECONDS)

@@ -258,10 +258,9 @@ PLACES = {
     ),
     "fedhist.simulations.datasets.registry": "DATASETS make_population",
     "fedhist.simulations.datasets.synthetic": "item_probabilities materialise synthetic_module=",
-    "fedhist.simulations.deployment.certificates": "make_certificates make_node_key",
-    "fedhist.simulations.deployment.demo": "Demo ITEMS demo_run_settings=run_settings write_data",
-    "fedhist.simulations.deployment.federation": "Federation open_federation write_app",
-    "fedhist.simulations.deployment.processes": "Programs deferred_interrupts descendants free_ports",
+    "fedhist.simulations.deployment": (
+        "DEMO_ITEMS=ITEMS Deployment free_ports open_deployment write_app write_example"
+    ),
     "fedhist.simulations.engines.agreed_once": "AgreedOnce",
     "fedhist.simulations.engines.contract": "ENGINES EngineType=Engine engine_named",
     "fedhist.simulations.engines.cores": "cores_module=",

@@ -1,1 +1,0 @@
-"""A Flower deployment on this machine: certificates, processes, and a federation made of both."""
