@@ -113,7 +113,7 @@ FILE_KEYS = (
     ),
     Key("identity-path", Kind.PATH, "signed masking: the node's own Ed25519 key"),
     Key("directory-path", Kind.PATH, "signed masking: the public keys of all nodes"),
-    Key("plugin", Kind.PATHS, "files with methods from outside, the same code as the server's"),
+    Key("plugin", Kind.PATHS, "files with methods from outside, of the same versions as the server's"),
 )
 POLICY_KEYS = (
     Key("max-epsilon", Kind.NUMBER, "what all runs together may cost; needs a `memory-path`"),

@@ -13,7 +13,7 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.histograms import Labels
 from fedhist.protocol.labels.intervals import bin_labels, checked_edges
 from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.plugins.loading import load_file_once
+from fedhist.protocol.plugins import load_files_once
 
 if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
@@ -55,5 +55,4 @@ def node_identity(context: Context) -> Identity | None:
 
 def node_plugins(context: Context) -> None:
     """Load the files that the node's own configuration names as `plugin`. The server has no say in them."""
-    for path in read_node_config(context.node_config).plugin:
-        load_file_once(path)
+    load_files_once(read_node_config(context.node_config).plugin)

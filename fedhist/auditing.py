@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.loading import look_for
-from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.plugins import Kind, look_for, registered
 from fedhist.simulations.audit.findings import DEEP, QUICK, Effort, Finding
 from fedhist.simulations.audit.plugin_worlds import checks_of
 from fedhist.simulations.audit.registry import Audit, all_checks, run_audit
@@ -65,7 +63,7 @@ def audited(
         seed: makes it repeatable.
         on_finding: called with each finding as it comes.
     """
-    plugins = [one for one in registered() if identities is None or str(one.identity) in identities]
+    plugins = [one for one in registered() if identities is None or str(one) in identities]
     checks = checks_of(plugins)
     if identities is None:
         checks = (*all_checks(), *checks)
@@ -88,9 +86,9 @@ def _names(loaded: tuple[str, ...], method: str | None) -> tuple[str, ...] | Non
         return loaded or None
     for kind in (Kind.SELECTOR, Kind.RELEASE):
         look_for(kind, method)
-    found = tuple(str(one.identity) for one in registered() if one.identity.name == method)
+    found = tuple(str(one) for one in registered() if one.name == method)
     if not found:
-        names = dict.fromkeys(one.identity.name for one in registered())
+        names = dict.fromkeys(one.name for one in registered())
         raise InvalidInput(
             f"there is no plugin {method!r}",
             allowed=", ".join(names) or "methods that were registered",

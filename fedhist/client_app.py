@@ -29,7 +29,7 @@ from fedhist.client.node_config import NodeSettings
 from fedhist.client.virtual_nodes import is_virtual
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Labels, Population
-from fedhist.protocol.plugins.loading import load_file_once
+from fedhist.protocol.plugins import load_files_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 
@@ -72,8 +72,7 @@ def plugins(context: Context) -> None:
     """Load what a node's own configuration names. A virtual node has none, no data either, and takes the run's."""
     named = context.run_config.get("plugin", "")
     if is_virtual(context) and isinstance(named, str):
-        for path in filter(None, named.split(":")):
-            load_file_once(path)
+        load_files_once(filter(None, named.split(":")))
     else:
         node_plugins(context)
 

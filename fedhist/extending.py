@@ -14,21 +14,14 @@ from importlib import import_module
 from os import PathLike, fspath
 from typing import TypeVar
 
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.loading import load_file
-from fedhist.protocol.plugins.registry import enter, kind_of, registry_of
+from fedhist.protocol.plugins import enter, load_file
 
 __all__ = ["load_plugin", "register"]
 
 T = TypeVar("T")
 
-_HOMES = {
-    Kind.SELECTOR: "fedhist.server.selection",
-    Kind.MEASUREMENT: "fedhist.protocol.measurements",
-    Kind.RELEASE: "fedhist.server.releases",
-}
-"""The module that makes the registry of each kind."""
+_REGISTRIES = ("fedhist.server.selection", "fedhist.protocol.measurements", "fedhist.server.releases")
+"""The modules that make the registries."""
 
 
 def register(thing: T) -> T:
@@ -39,22 +32,16 @@ def register(thing: T) -> T:
     Args:
         thing: a selector or a release rule (the class or an instance), or the class of a measurement.
     """
-    for kind, home in _HOMES.items():
-        if registry_of(kind) is None:
-            import_module(home)
-    found = kind_of(thing)
-    if found is None:
-        raise InvalidInput(
-            f"{getattr(thing, '__qualname__', type(thing).__name__)} is no selector, measurement or release rule",
-            allowed="a class that derives from Selector, Measurement or ReleaseRule",
-        )
-    enter(found, thing, None)
+    for module in _REGISTRIES:
+        import_module(module)
+    enter(thing)
     return thing
 
 
 def load_plugin(path: str | PathLike[str]) -> tuple[str, ...]:
     """Run a Python file that registers methods of your own, like `--plugin`.
 
-    Returns the identities of what it registered. A file that was loaded before is loaded again, with what it says now.
+    Returns what it registered, by kind, name and version. A file that was loaded before is loaded
+    again, with what it says now.
     """
-    return tuple(str(plugin.identity) for plugin in load_file(fspath(path)))
+    return tuple(str(plugin) for plugin in load_file(fspath(path)))

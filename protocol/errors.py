@@ -3,7 +3,7 @@
     FedhistError
     ├── InvalidInput            the caller's mistake: what was wrong, what is allowed, what to do
     │   ├── InvalidPlan         a setting, or two that do not go together
-    │   │   └── OtherPlugin     a plan's plugin that is missing here, or has other code
+    │   │   └── OtherPlugin     a plan's plugin that is missing here, or of another version
     │   ├── InvalidPopulation   data that is not a histogram of counts
     │   └── InvalidFile         a file that is not what it says
     │       ├── MissingFile     there is no such file
@@ -72,7 +72,7 @@ class InvalidPlan(InvalidInput):
 
 
 class OtherPlugin(InvalidPlan):
-    """A plugin that a plan names by its code, and that is missing here or has other code."""
+    """A plugin that a plan names, and that is missing here or of another version."""
 
     code = "other-plugin"
 

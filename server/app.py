@@ -18,7 +18,7 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.round_costs import MAX_PLAN_DELTA, run_cost
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.plugins.loading import load_file
+from fedhist.protocol.plugins import load_file
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Round

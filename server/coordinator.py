@@ -154,7 +154,7 @@ def _plugins_words_hidden(source: Source) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        from fedhist.protocol.plugins.loading import blamed
+        from fedhist.protocol.plugins import blamed
 
         if not (blame := blamed(error)):
             raise

@@ -13,8 +13,7 @@ from dataclasses import replace
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import Kind, Plugin
-from fedhist.protocol.plugins.registry import plugin_named
+from fedhist.protocol.plugins import Kind, Plugin, plugin_named
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Cost
 from fedhist.server.releases.contract import ReleaseRule
@@ -65,7 +64,7 @@ def is_private(selector: Selector, plan: Plan) -> bool:
 
 def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost) -> tuple[Charge, ...]:
     """The charges of a method from outside, if they are of its round and no more than the round may cost."""
-    kind, name = plugin.identity.kind, plugin.identity.name
+    kind, name = plugin.kind, plugin.name
     round_ = "select" if kind is Kind.SELECTOR else "release"
     if not (isinstance(charges, tuple | list) and all(isinstance(charge, Charge) for charge in charges)):
         raise InvalidPlan(

@@ -18,7 +18,7 @@ from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
-from fedhist.protocol.plugins.loading import load_file
+from fedhist.protocol.plugins import load_file
 from fedhist.server.totals import planned
 
 Value = bool | float | int | str

@@ -18,7 +18,7 @@ from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import identities_used, measured_by
+from fedhist.protocol.plugins import measured_by, named_by
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
@@ -70,9 +70,9 @@ class Choose:
     ) -> Selection:
         """The selection."""
         settled, draws = _settled(handed), source.fork("select", self.selector.name)
-        selection = _on_grid(
-            settled.plan_for(plan), self.selector.select(settled.plan_for(plan), reading, source=draws)
-        )
+        selection = self.selector.select(settled.plan_for(plan), reading, source=draws)
+        if plan.plugins:
+            _check_selection(settled.plan_for(plan), selection)
         return replace(selection, settled=replace(settled, mechanism=selection.mechanism))
 
 
@@ -102,12 +102,13 @@ class Publish:
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         settled = selection.settled
-        _check_built(self.rule, round_plan, release)
-        if ledger.entries != charged:
-            raise InvalidPlan(
-                f"the release rule {self.rule.name} charged the ledger while it drew; nothing was released",
-                allowed="rules that declare all that they cost in charges()",
-            )
+        if plan.plugins:
+            _check_built(self.rule, round_plan, release)
+            if ledger.entries != charged:
+                raise InvalidPlan(
+                    f"the release rule {self.rule.name} charged the ledger while it drew; nothing was released",
+                    allowed="rules that declare all that they cost in charges()",
+                )
         release = replace(
             release,
             plan=plan,
@@ -199,7 +200,7 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
             allowed="zero-out or replace-one in a deployment",
             advice="use --neighbours zero-out, under which the number of users is public",
         )
-    if plan.plugins != identities_used(plan.selector, plan.release):
+    if plan.plugins != named_by(plan.selector, plan.release):
         raise OtherPlugin(
             "the plan was made before its plugin was loaded or changed",
             allowed="a plan of the code that is registered now",
@@ -256,15 +257,15 @@ def private_instead(charge: Charge) -> str:
     return "use --selector weighted-quantile" if charge.round == Round.SELECT else "leave --release out"
 
 
-def _on_grid(plan: Plan, selection: Selection) -> Selection:
-    """The selection, which must be in the plan's public range: what is charged and noised reckons with it."""
+def _check_selection(plan: Plan, selection: object) -> None:
+    """Refuse a selection outside of the plan's public range: what is charged and noised reckons with it."""
     if not (isinstance(selection, Selection) and isinstance(selection.threshold, Threshold)):
         raise InvalidPlan(
             f"the selector {plan.selector} returned no Selection with a Threshold",
             allowed="Selection(plan.at_steps(...))",
         )
     scored = len(plan.candidate_steps if selection.candidates is None else selection.candidates)
-    if plan.plugins and not (_is_list(selection.scores, scored) and _is_list(selection.candidates, scored)):
+    if not (_is_list(selection.scores, scored) and _is_list(selection.candidates, scored)):
         raise InvalidPlan(
             f"the selector {plan.selector} returned scores that are not one finite number a candidate",
             allowed="arrays of as many scores as candidates, or none",
@@ -284,7 +285,6 @@ def _on_grid(plan: Plan, selection: Selection) -> Selection:
             f"the selector {plan.selector} chose a threshold outside of the plan's range",
             allowed="plan.at_steps(...), which stays inside",
         )
-    return selection
 
 
 def _is_list(values: object, length: int | None) -> bool:

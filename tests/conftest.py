@@ -68,12 +68,10 @@ def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def no_plugins() -> Iterator[None]:
     """A test that begins and ends without methods from outside."""
-    from tests.support.api import loading_module as loading
-    from tests.support.api import registry_module as registry
+    from tests.support.api import plugins_module as plugins
 
-    registry.restore({})
+    plugins.restore([])
     yield
-    registry.restore({})
-    registry._unknown.clear()
-    loading._loaded_points.clear()
-    loading._loaded_kinds.clear()
+    plugins.restore([])
+    plugins._points.cache_clear()
+    plugins._BROKEN.clear()

@@ -1,7 +1,7 @@
 """Nothing that came over a wire or from a file is ever run: no pickle, no eval, wherever in the product.
 
-But for plugins: a user names a file to be run, and what was made in a session goes to that session's own workers. And
-for what a run sends to its own workers, forked or on Ray, and they back.
+But for plugins: a user names a file to be run. And for what a run sends to its own workers, forked or on Ray, and they
+back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.builders import nodes, sources
 
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "copyreg", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
-PLUGINS = {"protocol/plugins/loading.py": {"exec", "compile", "cloudpickle"}}
+PLUGINS = {"protocol/plugins.py": {"exec", "compile"}}
 OWN_WORKERS = {
     "simulations/engines/forked_crew.py": {"pickle"},
     "simulations/engines/ray_engine.py": {"pickle"},

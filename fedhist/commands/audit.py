@@ -40,10 +40,10 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     show that a promise is broken, never that it is kept. With --plugin, the methods of those files alone are audited.
     """
     from fedhist.auditing import audited
-    from fedhist.protocol.plugins.registry import registered
+    from fedhist.protocol.plugins import registered
     from fedhist.simulations.audit.findings import DEEP, QUICK
 
-    plugins = tuple(str(plugin.identity) for plugin in registered())
+    plugins = tuple(str(plugin) for plugin in registered())
     effort = DEEP if deep else QUICK
     result = audited(plugins or None, only=only, effort=effort, seed=seed, on_finding=_print_progress)
     if as_json:

@@ -151,7 +151,7 @@ def _report(error: BaseException) -> int | None:
         case OSError():
             code, text = 1, f"error: {_system_words(error)}"
         case _:
-            from fedhist.protocol.plugins.loading import blamed
+            from fedhist.protocol.plugins import blamed
 
             if not (blame := blamed(error)):
                 return None

@@ -13,7 +13,7 @@ from fedhist.commands.summary import stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.plan.fields import FIELDS
-from fedhist.protocol.plugins.registry import used_by
+from fedhist.protocol.plugins import used_by
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
@@ -108,7 +108,7 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     """The command that runs a plan with these settings over this data."""
     words = ["fedhist", "run"]
     used = used_by(settings.get("selector"), settings.get("release"))
-    for path in dict.fromkeys(plugin.origin.place for plugin in used if plugin.origin.how == "file"):
+    for path in dict.fromkeys(plugin.source.file for plugin in used if plugin.source.file):
         words += _flag("plugin", path)
     if wanted.data is not None:
         words += ["--data", str(wanted.data)]

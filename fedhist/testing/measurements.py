@@ -28,7 +28,7 @@ from fedhist.protocol.measurements.given import (
     SaltedBound,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import as_built_in
+from fedhist.protocol.plugins import as_built_in
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource

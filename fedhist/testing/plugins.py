@@ -10,8 +10,7 @@ from typing import Any
 from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import Kind, Plugin
-from fedhist.protocol.plugins.registry import as_built_in, registered
+from fedhist.protocol.plugins import Kind, Plugin, as_built_in, registered
 from fedhist.testing.cases import PLANS, variant
 from fedhist.testing.measurements import check_measurement
 from fedhist.testing.releases import check_release_rule
@@ -21,7 +20,7 @@ from fedhist.testing.selectors import check_selector
 def check_plugin(
     plugin: object, *, plans: Collection[Plan] | None = None, skip: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Run the contract of each thing of a plugin, and return their identities.
+    """Run the contract of each thing of a plugin, and return their names and versions.
 
     The first check that fails raises an AssertionError with its name and a sentence.
 
@@ -37,14 +36,14 @@ def check_plugin(
             plans = tuple(replace(plan) for plan in plans)
     for one in found:
         _check(one, plans, skip)
-    return tuple(str(one.identity) for one in found)
+    return tuple(str(one) for one in found)
 
 
 def _plugins(plugin: object) -> list[Plugin]:
-    found = [one for one in registered() if plugin in (one.identity.name, one.given, one.thing)]
+    found = [one for one in registered() if plugin in (one.name, one.given, one.thing)]
     if not found and isinstance(plugin, str | PathLike):
         loaded = load_plugin(plugin)
-        found = [one for one in registered() if str(one.identity) in loaded]
+        found = [one for one in registered() if str(one) in loaded]
     if not found:
         raise InvalidInput(
             "this is no plugin", allowed="a file, or something that was registered with fedhist.register"
@@ -54,7 +53,7 @@ def _plugins(plugin: object) -> list[Plugin]:
 
 def _check(plugin: Plugin, plans: Collection[Plan] | None, skip: Collection[str]) -> None:
     thing: Any = plugin.thing
-    match plugin.identity.kind:
+    match plugin.kind:
         case Kind.SELECTOR:
             check_selector(thing, plans=plans or tuple(PLANS.values()), skip=skip)
         case Kind.MEASUREMENT:

@@ -13,7 +13,7 @@ from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import as_built_in
+from fedhist.protocol.plugins import as_built_in
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
 from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours

@@ -15,7 +15,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import as_built_in
+from fedhist.protocol.plugins import as_built_in
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss
 from fedhist.protocol.privacy.neighbours import Neighbours

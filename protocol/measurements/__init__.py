@@ -8,8 +8,7 @@ from typing import Any
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.measurements.contract import Measurement, Round
 from fedhist.protocol.plan.fields import RELEASE_NAMES
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import Registry, check_whole
+from fedhist.protocol.plugins import Kind, Registry
 
 __all__ = ["MEASUREMENTS", "Measurement"]
 
@@ -35,14 +34,13 @@ def _load(place: str) -> type[Measurement[Any]]:
     return measurement
 
 
-def _accept(thing: Any, name: str | None) -> tuple[str, type[Measurement[Any]]]:
-    """A class that measures something new under a name that nobody else has."""
-    if not (isinstance(thing, type) and issubclass(thing, Measurement)):
+def _check(thing: type[Measurement[Any]]) -> None:
+    """Refuse anything but a class that measures something new under a name that nobody else has."""
+    if not isinstance(thing, type):
         raise InvalidInput(
-            f"{getattr(thing, '__qualname__', type(thing).__name__)} is no measurement",
-            allowed="a class that derives from fedhist.protocol.measurements.contract.Measurement",
+            f"an instance of the measurement {type(thing).__qualname__}",
+            allowed="the class, which is made for each plan",
         )
-    check_whole(Kind.MEASUREMENT, thing)
     missing = [field for field in ("name", "round", "where") if not hasattr(thing, field)]
     if missing or not isinstance(thing.round, Round):
         raise InvalidInput(
@@ -71,14 +69,14 @@ def _accept(thing: Any, name: str | None) -> tuple[str, type[Measurement[Any]]]:
             f"the measurement {thing.name} is for releases of the project",
             allowed="in releases, the names of release rules from outside",
         )
-    return thing.name, thing
 
 
 MEASUREMENTS: Registry[type[Measurement[Any]]] = Registry(
     Kind.MEASUREMENT,
     {measurement.name: measurement for measurement in map(_load, _PLACES)},
-    accept=_accept,
     base=Measurement,
+    instances=False,
+    check=_check,
 )
 if len(MEASUREMENTS) < len(_PLACES):
     raise ImportError("two measurements have the same name")

@@ -21,8 +21,7 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.masking.encoding import width_for
 from fedhist.protocol.measurements.given import Given, Nothing
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import measured_by, plugin_named
+from fedhist.protocol.plugins import Kind, measured_by, plugin_named
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
@@ -178,7 +177,7 @@ class Measurement(ABC, Generic[GivenT]):
         plugin = plugin_named(Kind.MEASUREMENT, cls.name)
         if plugin is None:
             return cls.fits(plan)
-        named = named or str(plugin.identity) in plan.plugins
+        named = named or str(plugin) in plan.plugins
         return named and not plan.noise_by_devices and cls.fits(plan)
 
     @classmethod

@@ -36,11 +36,10 @@ from fedhist.protocol.plan.discovery_terms import (
 from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_dropout_share
 from fedhist.protocol.plan.parts import Closed, Masks, Open
-from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
-from fedhist.protocol.plugins.registry import identities_used
+from fedhist.protocol.plugins import check_described, check_same, named_by, read_names
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -71,7 +70,7 @@ class Plan(PlanFields):
     """A frozen, validated description of one run. Its digest travels in every message."""
 
     plugins: tuple[str, ...] = field(init=False, default=())
-    """Which code the methods from outside are, filled in on construction; nothing for built-in methods."""
+    """The methods from outside, by name and version; filled in on construction, and empty for built-in methods."""
 
     def __post_init__(self) -> None:
         for declared in FIELDS.values():
@@ -90,7 +89,7 @@ class Plan(PlanFields):
         self._fill_in("statistic", "bucketed" if one_release and self.is_masked else "plain")
         default = "exponential-v" if one_release else "weighted-quantile"
         self._fill_in("selector", "quantile" if self.per_item else default)
-        self._set("plugins", identities_used(self.selector, self.release))
+        self._set("plugins", named_by(self.selector, self.release))
         check_sizes(self)
         check_relation(self)
         self._fill_in("delta", 0.0 if self.is_pure else usual_delta(self.users))
@@ -392,7 +391,7 @@ class Plan(PlanFields):
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
         """The plan that `to_json` described; anything else is an InvalidPlan.
 
-        A plan of methods from outside is for a side that has the same code: else it is refused with OtherPlugin.
+        A plan of methods from outside is for a side that has the same versions: else it is refused with OtherPlugin.
         """
         plan, plugins = cls._read(document)
         check_same(plugins, plan.plugins)
@@ -417,7 +416,7 @@ class Plan(PlanFields):
         values = dict(document)
         if values.pop("version", None) != PLAN_VERSION:
             raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
-        plugins = named_plugins(values.pop("plugins", None))
+        plugins = read_names(values.pop("plugins", None))
         unknown = sorted(set(values) - set(FIELDS))
         if unknown:
             raise InvalidPlan(

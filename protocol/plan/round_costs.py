@@ -27,8 +27,7 @@ from fedhist.protocol.plan.discovery_terms import ways_to_release
 from fedhist.protocol.plan.fields import SELECTOR_NAMES
 from fedhist.protocol.plan.plan import Plan
 from fedhist.protocol.plan.table_terms import most_of_table
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import measured_by, plugin_named
+from fedhist.protocol.plugins import Kind, measured_by, plugin_named
 from fedhist.protocol.privacy.concentrated import (
     Spending,
     bounded_range_rho,

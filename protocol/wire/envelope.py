@@ -23,8 +23,7 @@ from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import Plugin
-from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.plugins import Plugin, registered
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Request, Round
 from fedhist.protocol.settled import SETTLED_FIELDS, Settled
@@ -74,7 +73,10 @@ class Refusal(StrEnum):
     SMALL_COHORT = "small-cohort", "the node wants more users than the plan's minimum-cohort"
     SECOND_REQUEST = "second-request", "the node was asked something else, or the same, in this round before"
     OTHER_PLAN = "other-plan", "the node was asked about another plan in this run before"
-    OTHER_PLUGIN = "other-plugin", "the node lacks a plugin of the plan, or has other code of that name"
+    OTHER_PLUGIN = (
+        "other-plugin",
+        "the node lacks a plugin of the plan, or has another version; its configuration names files as plugin",
+    )
     OTHER_ITEMS = "other-items", "the node's list of items is not the server's, or is in another order"
     NO_USERS = "no-users", "the node has no users"
     TELLS_USERS = "tells-users", "the plan hides the number of users, and every answer of a node has it"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import RELEASE_NAMES
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import Registry, instance_of
+from fedhist.protocol.plugins import Kind, Registry
 from fedhist.server.releases.contract import Release, ReleaseRule
 
 __all__ = ["RULES", "Release", "ReleaseRule", "rule_for"]
@@ -32,23 +30,22 @@ def _load(place: str) -> ReleaseRule:
     return rule
 
 
-def _accept(thing: Any, name: str | None) -> tuple[str, ReleaseRule]:
-    """A rule from outside, or its class."""
-    rule = instance_of(Kind.RELEASE, ReleaseRule, thing)
+def _check(rule: ReleaseRule) -> None:
+    """Refuse a rule from outside that lacks something."""
     missing = [field for field in ("name", "measures") if not getattr(rule, field, None)]
     if missing:
         raise InvalidInput(
             f"the release rule {type(rule).__qualname__} has no {', '.join(missing)}",
             allowed="a rule with a name and the name of the measurement that it releases",
         )
-    return rule.name, rule
 
 
 RULES: Registry[ReleaseRule] = Registry(
     Kind.RELEASE,
     {rule.name: rule for rule in map(_load, _PLACES)},
-    accept=_accept,
     base=ReleaseRule,
+    instances=True,
+    check=_check,
     also=RELEASE_NAMES,
 )
 

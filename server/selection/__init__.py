@@ -9,8 +9,7 @@ from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import Kind
-from fedhist.protocol.plugins.registry import Registry, instance_of, plugin_named
+from fedhist.protocol.plugins import Kind, Registry, plugin_named
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.selection.contract import NoisySelector, Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
@@ -43,11 +42,9 @@ _OWN = (
 )
 
 
-def _accept(thing: Any, name: str | None) -> tuple[str, Selector]:
-    """A selector from outside, or its class."""
-    selector = instance_of(Kind.SELECTOR, Selector, thing)
-    called = getattr(selector, "name", None)
-    if not called:
+def _check(selector: Selector) -> None:
+    """Refuse a selector from outside that lacks something."""
+    if not getattr(selector, "name", None):
         raise InvalidInput(
             f"the selector {type(selector).__qualname__} has no name",
             allowed="a selector with a name",
@@ -58,15 +55,18 @@ def _accept(thing: Any, name: str | None) -> tuple[str, Selector]:
             case (str(), frozenset() as norms) if norms and all(isinstance(norm, Norm) for norm in norms):
                 continue
         raise InvalidInput(
-            f"the selector {called} reads {column!r}",
+            f"the selector {selector.name} reads {column!r}",
             allowed="pairs of what a measurement offers and a frozenset of norms",
             advice='write reads = (("weights", ANY_NORM),)',
         )
-    return called, selector
 
 
 SELECTORS: Registry[Selector] = Registry(
-    Kind.SELECTOR, {selector.name: selector for selector in _OWN}, accept=_accept, base=Selector
+    Kind.SELECTOR,
+    {selector.name: selector for selector in _OWN},
+    base=Selector,
+    instances=True,
+    check=_check,
 )
 
 

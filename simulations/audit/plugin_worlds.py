@@ -18,7 +18,7 @@ import numpy as np
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plugins.identity import Kind, Plugin
+from fedhist.protocol.plugins import Kind, Plugin
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
@@ -66,7 +66,7 @@ def checks_of(plugins: Iterable[Plugin]) -> tuple[Check, ...]:
     tested: list[Check] = []
     others: list[Check] = []
     for plugin in plugins:
-        kind, name = plugin.identity.kind, plugin.identity.name
+        kind, name = plugin.kind, plugin.name
         if kind in _CHECKS:
             checks = list(_CHECKS[kind](name))
             tested += checks

@@ -26,8 +26,7 @@ from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import WHOLE_ROUND, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.loading import Parcel, parcels, receive
-from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.plugins import files_for, files_of, load_files_once, registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.collection import RoundReport
@@ -138,6 +137,7 @@ class FlowerSimulation(SimulatedTransport):
                 allowed="as many nodes as participants",
                 advice="choose --nodes",
             )
+        files_for(request.plan.plugins, "virtual nodes")
         self.requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, BaseException):
@@ -190,7 +190,7 @@ class FlowerSimulation(SimulatedTransport):
                     self.folder,
                     self.seed,
                     cast=self.players if self.faults else None,
-                    plugins=parcels(registered()),
+                    plugins=files_of(registered()),
                 ),
                 num_supernodes=self.nodes,
                 backend_config={
@@ -285,7 +285,7 @@ def node_app(
     seed: int | None,
     *,
     cast: Cast | None = None,
-    plugins: tuple[Parcel, ...] = (),
+    plugins: tuple[str, ...] = (),
 ) -> ClientApp:
     """The ClientApp of a virtual node: its users are a part of the population in the folder, its plugins ours."""
     from flwr.clientapp import ClientApp
@@ -304,7 +304,7 @@ def node_app(
         source=lambda context: device_source(seed),
         identity=lambda context: read_identities(folder)[number_of(context)],
         simulated=lambda context: True,
-        plugins=lambda context: receive(plugins),
+        plugins=lambda context: load_files_once(plugins),
     )
 
 

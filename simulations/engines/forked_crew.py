@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from fedhist.protocol.errors import FedhistError, RoundFailed
 from fedhist.protocol.histograms import Divisible
-from fedhist.protocol.plugins.loading import blamed
+from fedhist.protocol.plugins import blamed
 from fedhist.simulations.engines.held_signals import ctrl_c_held_back
 from fedhist.simulations.engines.passes import Seen, Tally, block_of, check_part, split, unseen
 

@@ -22,15 +22,23 @@ from typing import Any, cast
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Divisible, Population
-from fedhist.protocol.plugins.loading import Parcel, parcels, receive
-from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.plugins import files_for, load_files_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import SimulatedTransport, without_masks
 from fedhist.simulations.engines.forked_crew import portable
 from fedhist.simulations.engines.in_process import checked_nodes, plain_round
-from fedhist.simulations.engines.passes import Seen, Tally, alone, block_of, check_part, split, unseen
+from fedhist.simulations.engines.passes import (
+    Answers,
+    Seen,
+    Tally,
+    alone,
+    block_of,
+    check_part,
+    split,
+    unseen,
+)
 from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
 from fedhist.simulations.faults import faults_of
 
@@ -102,17 +110,17 @@ class _Work:
     """What a pass is about, for every task of it.
 
     Args:
-        plugins: what the pickles may need; registered before they are read.
+        plugins: files with the methods that the pickles may need; loaded before they are read.
         population, tallies: pickled.
     """
 
-    plugins: tuple[Parcel, ...]
+    plugins: tuple[str, ...]
     population: bytes
     tallies: bytes
 
     def read(self) -> tuple[Divisible, list[Tally[Any]]]:
         """The users and what is added up, where they are needed."""
-        receive(self.plugins)
+        load_files_once(self.plugins)
         return pickle.loads(self.population), pickle.loads(self.tallies)  # noqa: S301 - from our own driver
 
 
@@ -139,14 +147,15 @@ class RayCrew:
     def __init__(self, population: Divisible) -> None:
         self._users, self._block = population.users, block_of(population)
         self._population = pickle.dumps(population)
-        self._plugins = parcels(registered())
 
     def __call__(self, tallies: Sequence[Tally[Any]], seen: Seen = unseen) -> list[Any]:
         """The sums over all users. RoundFailed if a part can't be done, however often it is tried."""
         import ray
 
+        asked = [tally.request.plan for tally in tallies if isinstance(tally, Answers)]
+        plugins = files_for([name for plan in asked for name in plan.plugins], "Ray's workers")
         parts = split(self._users, _PARTS_EACH * ray_cores(), block=self._block)
-        work = ray.put(_Work(self._plugins, self._population, pickle.dumps(list(tallies))))
+        work = ray.put(_Work(plugins, self._population, pickle.dumps(list(tallies))))
         try:
             total = ray.get(_Tree(work).grown(parts, seen))
         except ray.exceptions.RayError as error:

@@ -121,20 +121,13 @@ def _read(
 
 
 def _another(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> InvalidFile:
-    """Another experiment; or the same one, measured with other code."""
-    if {**found, "code": None} != {**wanted, "code": None}:
+    """Another experiment; or the same one, measured with other versions of its plugins."""
+    if {**found, "plugins": None} != {**wanted, "plugins": None}:
         problem = f"{folder} holds another experiment: its data, settings, seed or version differ"
         return _refused(problem, "a new folder, or the command with which this one was made")
-    before, now = (code if isinstance(code := of.get("code"), dict) else {} for of in (found, wanted))
-    names = [] if before.get("fedhist") == now.get("fedhist") else ["fedhist itself"]
-    names += [
-        f"the {text.partition(' sha256:')[0]}"
-        for text in now.get("plugins", ())
-        if text not in before.get("plugins", ())
-    ]
     return _refused(
-        f"{folder} was measured with other code: {' and '.join(names) or 'its plugins'} changed since",
-        "a new folder, or the code with which this one was made",
+        f"{folder} was measured with other plugins than {', '.join(wanted['plugins'])}",
+        "a new folder, or the versions with which this one was made",
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import FedhistError
-from fedhist.protocol.plugins.loading import Parcel, receive
+from fedhist.protocol.plugins import load_files_once
 from fedhist.simulations.engines.ray_engine import RETRIES
 from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
 from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
@@ -35,9 +35,7 @@ class OnRay:
         with ray_running(self.address, mark(store.folder)):
             yield ray_cores()
 
-    def run(
-        self, tasks: Sequence[CellTrials], *, store: Store, plugins: Sequence[Parcel]
-    ) -> Iterator[Measured]:
+    def run(self, tasks: Sequence[CellTrials], *, store: Store, plugins: Sequence[str]) -> Iterator[Measured]:
         """All measurements of all tasks, in the order in which tasks are finished. Lost ones are done again."""
         import ray
 
@@ -62,10 +60,10 @@ class OnRay:
             ) from None
 
 
-def run_one(task: CellTrials, folder: Path, plugins: tuple[Parcel, ...]) -> list[Measured] | str:
+def run_one(task: CellTrials, folder: Path, plugins: tuple[str, ...]) -> list[Measured] | str:
     """On Ray: the measurements of one task, or what went wrong."""
     try:
-        receive(plugins)
+        load_files_once(plugins)
         return list(run_cells(task, _store(folder)))
     except Exception as problem:
         return words_of(problem)

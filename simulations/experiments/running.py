@@ -13,10 +13,7 @@ from fedhist import __version__
 from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
-from fedhist.protocol.plugins.digests import own_digest
-from fedhist.protocol.plugins.identity import Plugin
-from fedhist.protocol.plugins.loading import parcels
-from fedhist.protocol.plugins.registry import used_by
+from fedhist.protocol.plugins import files_for, named_by
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
@@ -50,18 +47,13 @@ class Experiment:
     def description(self) -> dict[str, object]:
         """Everything that a trial depends on. The number of trials is not part of it: more may be added later."""
         cells = sorted({cell.key for group in self.groups for cell in group.cells})
-        code = {"fedhist": own_digest(), "plugins": sorted(str(one.identity) for one in self.plugins())}
-        return {"fedhist": __version__, "seed": self.seed, "cells": cells, "code": code}
+        return {"fedhist": __version__, "seed": self.seed, "cells": cells, "plugins": self.plugins()}
 
-    def plugins(self) -> tuple[Plugin, ...]:
-        """The methods from outside that its cells use."""
-        cells = [cell for group in self.groups for cell in group.cells]
-        found = [
-            plugin
-            for cell in cells
-            for plugin in used_by(cell.settings.get("selector"), cell.settings.get("release"))
-        ]
-        return tuple(dict.fromkeys(found))
+    def plugins(self) -> list[str]:
+        """The methods from outside that its cells use, by name and version."""
+        settings = [cell.settings for group in self.groups for cell in group.cells]
+        found = {name for one in settings for name in named_by(one.get("selector"), one.get("release"))}
+        return sorted(found)
 
 
 @dataclass(frozen=True)
@@ -163,13 +155,15 @@ def _measured(
 ) -> Iterator[Measured]:
     """The missing trials, as they are finished."""
     if on_ray is None or not left:
-        plugins = parcels(experiment.plugins()) if workers > 1 else ()
+        plugins = (
+            files_for(experiment.plugins(), "worker processes (workers=1 needs none)") if workers > 1 else ()
+        )
         yield from run_tasks(
             _tasks(experiment.seed, left, workers), store=store, workers=workers, plugins=plugins
         )
         return
     with on_ray.running(store) as cores:
-        plugins = parcels(experiment.plugins())
+        plugins = files_for(experiment.plugins(), "Ray's workers")
         yield from on_ray.run(_tasks(experiment.seed, left, cores), store=store, plugins=plugins)
 
 

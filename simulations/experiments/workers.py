@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from fedhist.protocol.errors import FedhistError
-from fedhist.protocol.plugins.loading import Parcel, blamed, receive
+from fedhist.protocol.plugins import blamed, load_files_once
 from fedhist.simulations.engines.held_signals import ctrl_c_held_back
 from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
 from fedhist.simulations.experiments.user_sets import Store
@@ -32,7 +32,7 @@ _ENDED = (
 
 
 def run_tasks(
-    tasks: Sequence[CellTrials], *, store: Store, workers: int, plugins: Sequence[Parcel] = ()
+    tasks: Sequence[CellTrials], *, store: Store, workers: int, plugins: Sequence[str] = ()
 ) -> Iterator[Measured]:
     """All measurements of all tasks, in the order in which they are finished.
 
@@ -40,7 +40,7 @@ def run_tasks(
         tasks: what to do.
         store: the users that are the same in every trial.
         workers: the number of processes; one means this one.
-        plugins: the methods and populations from outside that the tasks use.
+        plugins: the files with methods from outside that the tasks use.
     """
     if workers == 1 or len(tasks) <= 1:
         for task in tasks:
@@ -84,7 +84,7 @@ def _alive() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(size: int, folder: Path, plugins: Sequence[Parcel]) -> Iterator[list[Connection]]:
+def _pool(size: int, folder: Path, plugins: Sequence[str]) -> Iterator[list[Connection]]:
     context = get_context("spawn")
     pipes: list[Connection] = []
     processes: list[SpawnProcess] = []
@@ -131,7 +131,7 @@ def _script_left_alone() -> Iterator[None]:
             setattr(main, name, value)
 
 
-def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
+def _work(pipe: Connection, folder: Path, plugins: Sequence[str]) -> None:
     """Do tasks until the pipe is closed. Ctrl-C is handled by the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     store = Store(folder)
@@ -139,7 +139,7 @@ def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
         while True:
             task = cast(CellTrials, pipe.recv())
             try:
-                receive(plugins)
+                load_files_once(plugins)
                 for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from traceback import format_exception
@@ -15,22 +14,24 @@ import pytest
 import fedhist
 from fedhist import InvalidInput
 from fedhist.testing import check_plugin
-from tests.builders import ROOT
 from tests.extending.conftest import SAMPLES
 from tests.support.api import (
     SELECTORS,
-    Fixed,
+    Answers,
+    FlowerSimulation,
     InvalidFile,
+    InvalidPlan,
     OtherPlugin,
+    RayCrew,
     blamed,
+    engine_named,
+    files_for,
     fitting,
-    own_digest,
-    parcels,
-    receive,
+    load_files_once,
     registered,
+    select_request,
 )
-from tests.support.api import loading_module as loading
-from tests.support.api import registry_module as registry
+from tests.support.api import plugins_module as plugins
 from tests.support.api import restore_plugins as restore
 
 SMALL = {"users": 50, "items": 5}
@@ -68,7 +69,7 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     path = samples / "mine.py"
     text = path.read_text()
     (first,) = fedhist.load_plugin(path)
-    assert first.endswith(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert first == "selector mine@1.0"
     path.write_text(text.replace('name = "mine"', 'name = "ours"'))
     (second,) = fedhist.load_plugin(path)
     assert "ours" in SELECTORS
@@ -76,7 +77,7 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     path.write_text(text + "\n1 / 0\n")
     with pytest.raises(InvalidFile):
         fedhist.load_plugin(path)
-    assert [str(plugin.identity) for plugin in registered()] == [second]
+    assert [str(plugin) for plugin in registered()] == [second]
     assert "mine" not in SELECTORS
     assert SELECTORS["ours"].name == "ours"
 
@@ -90,6 +91,13 @@ def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, mo
         fedhist.load_plugin("copy.py")
 
 
+def forget_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As in an environment without the package."""
+    restore([])
+    plugins._points.cache_clear()
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if f"site-{name}" not in place])
+
+
 class TestInstalled:
     CODE = (SAMPLES / "mine.py").read_text().replace("@fedhist.register\n", "").replace('version = "1.0"', "")
 
@@ -97,15 +105,14 @@ class TestInstalled:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
         assert fedhist.Plan(**SMALL).plugins == ()
         assert "fedhist_mine" not in sys.modules
-        (identity,) = fedhist.Plan(**SMALL, selector="mine").plugins
-        assert identity.startswith("selector mine@2.5 sha256:")
+        assert fedhist.Plan(**SMALL, selector="mine").plugins == ("selector mine@2.5",)
         sys.modules.pop("fedhist_mine")
 
-    def test_a_plan_of_a_package_that_is_gone_is_refused(self, install) -> None:
+    def test_a_plan_of_a_package_that_is_gone_is_refused(self, install, monkeypatch) -> None:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
         document = fedhist.Plan(**SMALL, selector="mine").to_json()
-        restore({})
-        with pytest.raises(OtherPlugin, match=r"the selector mine@2.5 .* here it is missing"):
+        forget_installed(monkeypatch, "fedhist_mine")
+        with pytest.raises(OtherPlugin, match=r"the selector mine@2.5; here there is none of that name"):
             fedhist.Plan.from_json(document)
         sys.modules.pop("fedhist_mine")
 
@@ -128,29 +135,17 @@ class TestInstalled:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert len(fedhist.Plan(**SMALL, selector="mine").plugins) == 1
-        assert registered()[0].origin.how == "installed"
+        assert registered()[0].source.package == "fedhist_mine"
         sys.modules.pop("fedhist_mine")
 
     def test_one_that_is_called_otherwise_is_left_out(self, install) -> None:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nyours = fedhist_mine:Mine\n")
         with pytest.warns(
-            RuntimeWarning, match="it is called mine; allowed: the name of its entry point, yours"
+            RuntimeWarning,
+            match="it is the selector mine; allowed: what its entry point says, the selector yours",
         ):
             assert fedhist.Plan(**SMALL, selector="yours").plugins == ()
         assert registered() == ()
-        sys.modules.pop("fedhist_mine")
-
-    def test_a_package_that_is_installed_in_place_has_the_digest_of_its_module(self, install) -> None:
-        site = install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
-        (site / "fedhist_mine-2.5.dist-info" / "RECORD").write_text("fedhist_mine-2.5.dist-info/METADATA,,\n")
-        (first,) = fedhist.Plan(**SMALL, selector="mine").plugins
-
-        for seen in (loading._loaded_points, registry._unknown):
-            seen.clear()
-        restore({})
-        (site / "fedhist_mine.py").write_text(self.CODE + "\n# edited\n")
-        (second,) = fedhist.Plan(**SMALL, selector="mine").plugins
-        assert first != second
         sys.modules.pop("fedhist_mine")
 
     def test_a_package_can_t_end_the_process(self, install) -> None:
@@ -165,7 +160,7 @@ class TestInstalled:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert "mine" in fitting(fedhist.Plan(**SMALL))
-        assert [one.origin.how for one in registered()] == ["installed"]
+        assert [one.source.package for one in registered()] == ["fedhist_mine"]
         sys.modules.pop("fedhist_mine")
 
     def test_all_kinds(self, install) -> None:
@@ -180,64 +175,46 @@ class TestInstalled:
         sys.modules.pop("fedhist_all")
 
 
-class TestWorkers:
-    def test_a_worker_gets_the_code_that_was_registered_not_what_the_file_says_now(
-        self, samples: Path
-    ) -> None:
-        path = samples / "mine.py"
-        (identity,) = fedhist.load_plugin(path)
-        sent = parcels(registered())
-        path.write_text("1 / 0")
-        restore({})
-        receive(sent)
-        assert [str(plugin.identity) for plugin in registered()] == [identity]
+class TestOtherProcesses:
+    def test_they_load_the_files_of_what_a_plan_names(self, samples: Path) -> None:
+        fedhist.load_plugin(samples / "mine.py")
+        fedhist.load_plugin(samples / "holders.py")
+        assert files_for(["selector mine@1.0"], "workers") == (str(samples / "mine.py"),)
+        both = ["release holders", "measurement holders"]
+        files = files_for(both, "workers")
+        assert files == (str(samples / "holders.py"),)
+        restore([])
+        for _ in range(2):
+            load_files_once(files)
+        assert sorted(map(str, registered())) == sorted(both)
 
-    def test_a_worker_with_another_version_of_a_package_says_so(self, install) -> None:
-        site = install("fedhist_mine", TestInstalled.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
-        fedhist.Plan(**SMALL, selector="mine")
-        sent = parcels(registered())
-        restore({})
-        # As in a fresh process with other files.
-
-        loading._loaded_points.clear()
-        (site / "fedhist_mine.py").write_text(TestInstalled.CODE + "\n")
-        with pytest.raises(OtherPlugin, match="has another one or none"):
-            receive(sent)
+    def test_they_find_installed_packages_themselves(self, install) -> None:
+        install("fedhist_mine", TestInstalled.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        assert files_for(fedhist.Plan(**SMALL, selector="mine").plugins, "workers") == ()
         sys.modules.pop("fedhist_mine")
 
-    def test_what_a_session_made_is_sent_by_value(self) -> None:
-        share = 0.5
+    def test_what_a_session_made_stays_here_and_in_forks(self) -> None:
+        exec((SAMPLES / "mine.py").read_text(), {"__name__": "__main__"})  # noqa: S102 - as a notebook's cell
+        population = fedhist.HeavyTailedPopulation(users=400, items=5, seed=1)
+        plan = fedhist.Plan(users=400, items=5, selector="mine")
+        here, forked = (
+            fedhist.simulate(population, plan, seed=1, engine=engine_named("in-process", workers=workers))
+            for workers in (1, 2)
+        )
+        assert (here.release.histogram == forked.release.histogram).all()
+        asked = select_request(plan)
+        nodes = FlowerSimulation(population, Path(), 1, 2)
+        assert_advises_a_file(lambda: nodes.total(asked))
+        assert_advises_a_file(lambda: RayCrew(population)([Answers(asked, fedhist.SeededSource(1))]))
+        assert_advises_a_file(
+            lambda: fedhist.compare(users=400, items=5, selectors=["mine"], trials=2, seed=1, workers=2)
+        )
 
-        @fedhist.register
-        class Made(Fixed):
-            name = "session"
 
-            @property
-            def share(self):
-                return share
-
-        sent = parcels(registered())
-        before = [plugin.identity for plugin in registered()]
-        restore({})
-        receive(sent)
-        assert [plugin.identity for plugin in registered()] == before
-        assert SELECTORS["session"].share == 0.5
-
-    def test_what_can_t_be_sent_says_what_to_do(self) -> None:
-        import threading
-
-        lock = threading.Lock()
-
-        @fedhist.register
-        class Locked(Fixed):
-            name = "locked"
-
-            def check(self, plan):
-                with lock:
-                    super().check(plan)
-
-        with pytest.raises(InvalidInput, match=r"can't be sent to a worker process .*--plugin"):
-            parcels(registered())
+def assert_advises_a_file(run: Callable[[], object]) -> None:
+    with pytest.raises(InvalidPlan) as caught:
+        run()
+    assert "put it into a file" in caught.value.advice
 
 
 FAILS = ("KeyError('secret')", "SystemExit('secret')", "fedhist.FedhistError('secret')")
@@ -260,19 +237,6 @@ def test_the_text_of_a_plugins_error_is_for_runs_with_a_seed_alone(samples: Path
     with pytest.raises(fedhist.FedhistError, match=where) as caught:
         fedhist.simulate(population, plan)
     assert "secret" not in "".join(format_exception(caught.value))
-
-
-def test_a_file_that_imports_from_beside_it_is_warned_of(
-    samples: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its digest is of the file alone."""
-    monkeypatch.syspath_prepend(samples)
-    (samples / "beside.py").write_text("SHARE = 0.02\n")
-    path = samples / "mine.py"
-    path.write_text(path.read_text().replace("SHARE = 0.02", "from beside import SHARE"))
-    with pytest.warns(RuntimeWarning, match="imports beside from beside it"):
-        fedhist.load_plugin(path)
-    sys.modules.pop("beside")
 
 
 def test_errors_of_others_are_blamed_on_no_plugin(samples: Path) -> None:
@@ -322,10 +286,3 @@ def test_the_contract_catches_a_measurement_that_moves_further_than_it_says(samp
         AssertionError, match="the_shape_is_what_is_sent: one user adds 2048; the shape says at most"
     ):
         check_plugin("distinct-tail")
-
-
-def test_the_digest_of_fedhist_itself_is_that_of_its_sources() -> None:
-    assert len(own_digest()) == 64
-    code = "from fedhist.protocol.plugins.digests import own_digest; print(own_digest())"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == own_digest()

@@ -1,4 +1,4 @@
-"""Methods from outside on Flower: a node that has the same code answers, any other refuses before it is charged."""
+"""Methods from outside on Flower: a node that has the same version answers, any other refuses before it is charged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plan_of(population, **settings):
     return fedhist.Plan(users=population.users, items=population.domain_size, **settings)
 
 
-def test_nodes_with_the_same_code_give_the_release_of_a_simulation(lab):
+def test_nodes_with_the_same_version_give_the_release_of_a_simulation(lab):
     fedhist.load_plugin(SAMPLES / "mine.py")
     fedhist.load_plugin(SAMPLES / "holders.py")
     whole = lab.population()
@@ -47,8 +47,8 @@ def test_nodes_with_the_same_code_give_the_release_of_a_simulation(lab):
     assert [charge.round for charge in release.charges] == ["select", "release"]
 
 
-@pytest.mark.parametrize("there", ["nothing", "other code"])
-def test_a_node_that_lacks_it_or_has_other_code_refuses_and_is_not_charged(lab, tmp_path, there):
+@pytest.mark.parametrize("there", ["nothing", "another version"])
+def test_a_node_that_lacks_it_or_has_another_version_refuses_and_is_not_charged(lab, tmp_path, there):
     """The server asks; then this process is the node, with what the node has."""
     path = tmp_path / "mine.py"
     path.write_text((SAMPLES / "mine.py").read_text())
@@ -56,9 +56,9 @@ def test_a_node_that_lacks_it_or_has_other_code_refuses_and_is_not_charged(lab, 
     whole = lab.population()
     plan = plan_of(whole, selector="mine")
     message = message_of(Envelope(run="r", request=select_request(plan)))
-    restore({})
-    if there == "other code":
-        path.write_text(path.read_text().replace("0.02", "0.03"))
+    restore([])
+    if there == "another version":
+        path.write_text(path.read_text().replace('version = "1.0"', 'version = "2.0"'))
         fedhist.load_plugin(path)
     context = context_of()
     assert outcome(lab.app(whole)(message, context)) == ("refused", "other-plugin")
@@ -74,14 +74,14 @@ def test_a_round_in_which_all_refuse_fails_and_says_why(lab, tmp_path):
     plan, plugins = plan_of(whole, selector="mine"), registered()
 
     def forgetting(context):
-        restore({})
+        restore([])
 
     grid = LocalGrid.of([mount(ClientApp(), lambda context: whole, plugins=forgetting)])
     reports = Reports()
     with pytest.raises(RoundFailed):
         run_on_grid(grid, plan, on_report=reports)
     assert reports.faults(Round.SELECT) == {"refused": 1}
-    restore({(one.identity.kind, one.identity.name): one for one in plugins})
+    restore(plugins)
 
 
 def test_a_node_loads_what_its_own_configuration_names(lab, tmp_path):
@@ -95,12 +95,12 @@ def test_a_node_loads_what_its_own_configuration_names(lab, tmp_path):
     memory = tmp_path / "memory.db"
     files = {"data_path": str(data), "items_path": str(items), "memory_path": str(memory)}
     message = message_of(asked)
-    restore({})
+    restore([])
     assert outcome(node_app(message, context_of(**files))) == ("refused", "other-plugin")
     given = files | {"plugin": str(SAMPLES / "mine.py")}
     assert outcome(node_app(message, context_of(**given)))[0] == "answer"
     broken = files | {"plugin": str(tmp_path / "missing.py")}
-    restore({})
+    restore([])
     assert outcome(node_app(message, context_of(**broken))) == ("failed", "bad-file")
 
 
@@ -115,7 +115,7 @@ def test_the_server_app_loads_what_its_run_config_names(lab, tmp_path):
     with pytest.raises(InvalidPlan, match="unknown selector 'mine'"):
         run_server_app(lab.grid(whole), config)
     run_server_app(lab.grid(whole), config | {"plugin": str(SAMPLES / "mine.py")})
-    assert "selector mine@1.0 sha256:" in (tmp_path / "out" / "plan.json").read_text()
+    assert "selector mine@1.0" in (tmp_path / "out" / "plan.json").read_text()
 
 
 def test_a_method_that_forgets_its_charge_during_the_run_releases_nothing(lab):
@@ -158,4 +158,4 @@ def test_a_virtual_node_takes_the_run_s_and_a_real_one_does_not(tmp_path):
     virtual = context_of(partition_id=0, num_partitions=1)
     virtual.run_config = run
     plugins(virtual)
-    assert [plugin.identity.name for plugin in registered()] == ["mine"]
+    assert [plugin.name for plugin in registered()] == ["mine"]

@@ -145,10 +145,9 @@ PLACES = {
         "decoding_delta fit_delta fit_noise is_tested most_of_table table_notes table_room table_shape"
     ),
     "fedhist.protocol.plan.window": "Window window_in",
-    "fedhist.protocol.plugins.digests": "own_digest session_digest",
-    "fedhist.protocol.plugins.identity": "PluginKind=Kind",
-    "fedhist.protocol.plugins.loading": "blamed loading_module= parcels receive",
-    "fedhist.protocol.plugins.registry": "registered registry_module= restore_plugins=restore",
+    "fedhist.protocol.plugins": (
+        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
+    ),
     "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
     "fedhist.protocol.privacy.calibration": (
         "check_delta check_epsilon gaussian_delta gaussian_epsilon noise_multiplier"
@@ -276,9 +275,9 @@ PLACES = {
         "identities masked_in_process_module= masked_round numbered_identities parts_of unmasked_total"
     ),
     "fedhist.simulations.engines.node_files": "_mapped read_identities read_part write_secrets",
-    "fedhist.simulations.engines.passes": "ItemTotals split_passes=split",
+    "fedhist.simulations.engines.passes": "Answers ItemTotals split_passes=split",
     "fedhist.simulations.engines.quiet": "ENVIRONMENT LOOPBACK quieten",
-    "fedhist.simulations.engines.ray_engine": "RayTransport _Sums _Work add_sums ray_engine_module= sum_part",
+    "fedhist.simulations.engines.ray_engine": "RayCrew RayTransport _Sums _Work add_sums ray_engine_module= sum_part",
     "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
     "fedhist.simulations.experiments": "Counting",
