@@ -69,12 +69,12 @@ def link_dies(load: Load, deployment: Deployment, app: Path) -> None:
     submit(load, deployment, app, "link-dies", nodes=NODES - 1)
     deployment.wait_until(lambda: spent(load) != before, "a node to begin its answer", seconds=LIMIT_SECONDS)
     others = [f"node-{number}" for number in range(NODES - 1)]
-    started = processes_with(deployment.folder / "homes" / "superlink")
-    server = [pid for pid, line in started.items() if "serverapp" in line]
+    home = deployment.folder / "homes" / "superlink"
+    server = {pid for pid, line in processes_with(home).items() if "serverapp" in line}
     parts: dict[str, Callable[[], bool]] = {
         name: lambda node=deployment.programs[name]: node.poll() is None for name in others
     }
-    parts["ServerApp"] = lambda: any(Path(f"/proc/{pid}").exists() for pid in server)
+    parts["ServerApp"] = lambda: not server.isdisjoint(processes_with(home))
     deployment.kill("superlink")
     print("the SuperLink dies")
     watch(parts)

@@ -207,8 +207,9 @@ def main() -> None:
     paths = {name: arguments.data / f"{name}.npz" for name in SETS}
     if missing := [path.name for path in paths.values() if not path.exists()]:
         sys.exit(
-            f"{arguments.data} has no {', '.join(missing)}. The data can't be passed on: make the files from SNAP's "
-            "check-ins and Sentiment140 with 'fedhist data import' (docs/data.md), and name their folder with --data."
+            f"{arguments.data} has no {', '.join(missing)}. The data can't be passed on: save matrices of SNAP's "
+            "check-ins with scipy.sparse.save_npz, make those of Sentiment140 with 'fedhist paper sentiment140' "
+            "(docs/data.md), and name their folder with --data."
         )
     data = tuple(read_file(path, None) for path in paths.values())
     setup = Setup(quick=False, seed=arguments.seed, workers=arguments.workers, out=arguments.out, data=data)

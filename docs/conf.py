@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for generated_parts
 
 NAVIGATION = {
     "Start here": ["First steps <self>", "protocol", "tutorial", "report", "estimates"],
-    "Your data": ["data", "open-domain", "debiased-counts", "import"],
+    "Your data": ["data", "open-domain", "debiased-counts"],
     "Choosing": ["choosing", "selectors", "plan-ahead", "ledger"],
     "Studying the protocol": [
         "comparing",

@@ -55,13 +55,13 @@ def read_matrix(path: Path) -> SparsePopulation:
     except _DAMAGE:
         raise InvalidFile(
             f"{path} is damaged, does not fit in memory or is no sparse matrix",
-            allowed="a file written by scipy.sparse.save_npz or fedhist data import",
+            allowed="a file written by scipy.sparse.save_npz",
             advice="write it again",
         ) from None
     if matrix is None:
         raise InvalidFile(
             f"{path} holds no sparse matrix",
-            allowed="a file written by scipy.sparse.save_npz or fedhist data import",
+            allowed="a file written by scipy.sparse.save_npz",
             advice="save scipy.sparse.csr_array(your_array) with save_npz",
         )
     check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)

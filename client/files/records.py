@@ -3,7 +3,7 @@
 | file | what it holds | item labels |
 |---|---|---|
 | .npz | a matrix of users by items, from `scipy.sparse.save_npz` | none: columns keep their numbers |
-| .npz of `fedhist data import` | the same with labels (`matrix_files`) | as imported |
+| .npz of `fedhist paper sentiment140` | the same with labels (`matrix_files`) | as imported |
 | .csv, .tsv, also with .gz | columns user, item and maybe count; UTF-8 | text, as written: 007 stays 007 |
 | .jsonl, .jsonl.gz | a JSON object a line with keys user, item and maybe count | text; numbers as written |
 | .parquet | the same columns | integers as stored; strings, categories, truth values and dates as text |

@@ -37,7 +37,7 @@ COMMANDS = {
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
     "new": ("new:new", "Write a Flower app that releases a private histogram, to start from."),
-    "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
+    "data": ("data:data", "Synthetic populations, for experiments."),
     "compare": (
         "compare_options:compare",
         "Compare methods over data sets, budgets and trials, and name the best for each.",

@@ -58,11 +58,9 @@ def normalise_option(command: Command) -> Command:
     )(command)
 
 
-def column_options(command: Command, *, bins: bool = True) -> Command:
+def column_options(command: Command) -> Command:
     """Add the options of columns, the separator and bins to a command."""
     for name, (metavar, text) in reversed(_OPTIONS.items()):
-        if name == "bins" and not bins:
-            continue
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, metavar=metavar, is_flag=metavar is None, help=text)(command)
     return command

@@ -24,10 +24,10 @@ GROUPS = (
     OptionGroup(
         "Data",
         "--windows --data --items-file --user-column --item-column --count-column --users --items "
-        "--synthetic --format --round --participant --every-message",
+        "--synthetic --round --participant --every-message",
         "--time-column --window --again --until --delay --separator "
         "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary "
-        "--by --encoding --max-malformed",
+        "--by",
     ),
     OptionGroup(
         "Privacy",
@@ -53,7 +53,7 @@ GROUPS = (
     OptionGroup(
         "Output",
         "--out --evaluate --figure --csv --json --force --replace",
-        "--moved --keep --head --trace --no-report --quiet --verbose",
+        "--moved --keep --trace --no-report --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),
 )

@@ -32,6 +32,7 @@ from fedhist.simulations.experiments.running import NOT_PRIVATE, mark_not_privat
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
+from fedhist.simulations.paper.sentiment140 import By
 
 EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
     "table-open": table_open,
@@ -92,6 +93,32 @@ _register(
     "All of them.\n\nThe full version took eight minutes on two cores, and thirteen with four files.",
     tuple(EXPERIMENTS),
 )
+
+
+@paper.command("sentiment140", examples=("fedhist paper sentiment140 tweets.csv --out sentiment140.npz",))
+@click.argument("source", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", required=True, help="The .npz file to write.")
+@click.option(
+    "--by",
+    type=click.Choice(["author", "addressee"]),
+    default="author",
+    show_default=True,
+    help="Whose words a tweet is: its author's, or those of the first account that it mentions.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+def sentiment140(*, source: Path, out: Path, by: By, force: bool) -> None:
+    """Read the words of Sentiment140's tweets into a matrix of users by words, for --data.
+
+    SOURCE is training.1600000.processed.noemoticon.csv. Users' names are not kept; words are.
+    """
+    from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
+    from fedhist.client.files.new_files import check_new_file
+    from fedhist.simulations.paper.sentiment140 import read_sentiment140
+
+    check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
+    population = read_sentiment140(source, by=by)
+    write_matrix(population, out, force=force)
+    echo(f"written: {out}, {population.users:,} users x {population.domain_size:,} words")
 
 
 def run_reports(

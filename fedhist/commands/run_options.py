@@ -37,8 +37,8 @@ FROM_POPULATION = ("users", "items", "participants")
     type=PATH,
     metavar="FILE",
     help="The table of who has which items: .csv, .tsv, .jsonl or .parquet with columns user, item and optionally "
-    "count; a folder or a quoted pattern of such files; of any size. Or .npz of 'fedhist data import' or "
-    "scipy.sparse.save_npz (users x items), or synthetic:NAME?key=value of 'fedhist data list'. Without it, "
+    "count; a folder or a quoted pattern of such files; of any size. Or .npz of scipy.sparse.save_npz (users x "
+    "items), or synthetic:NAME?key=value of 'fedhist data list'. Without it, "
     "synthetic users, few of whom have most of the counts.",
 )
 @column_options

@@ -28,7 +28,8 @@ NO_DATA = "needs Sentiment140 by author, see the note"
 OTHER_DATA = "not the paper's data: another number of users"
 WHERE_TO_GET = (
     "the rows of Sentiment140 need the whole set by author (training.1600000.processed.noemoticon.csv, about 660,000 "
-    "authors; help.sentiment140.com/for-students): give a table user,item of authors and words with --data"
+    "authors; help.sentiment140.com/for-students): read it with 'fedhist paper sentiment140', and name the result "
+    "with --data"
 )
 NO_NUMBERS = "the paper prints no numbers for its figures: its claims are compared"
 BUDGET = {"epsilon": 1.0, "delta": PAPER_DELTA, "epsilon_select": 0.1, "delta_select": PAPER_DELTA}

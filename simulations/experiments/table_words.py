@@ -74,8 +74,8 @@ def check_words(data: tuple[DataFile, ...]) -> None:
         raise InvalidInput(
             "table-words has no data: its table is of single words of Sentiment140",
             allowed=f"--data with a table whose items are words, among them {words}",
-            advice="get Sentiment140 from help.sentiment140.com/for-students, and make such a table of it with "
-            "'fedhist data import'",
+            advice="get Sentiment140 from help.sentiment140.com/for-students, and read it with 'fedhist paper "
+            "sentiment140'",
         )
     if not any(_only(file, word) is not None for file in data for word in PRINTED):
         raise InvalidInput(

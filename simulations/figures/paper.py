@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.simulations.figures.describe import ranks_shown
 from fedhist.simulations.figures.painting import save_figure
 from fedhist.simulations.report.chart_file import CHARTS_SUFFIX, write_charts
 from fedhist.simulations.report.charts import AnyChart, Bar, BarChart, Line, LineChart
@@ -17,6 +16,7 @@ from fedhist.simulations.report.marks import SERIES
 from fedhist.simulations.report.methods import Row
 
 Files = tuple[Path, Path]
+_MAX_POINTS = 400
 _MANY_ITEMS = 200
 
 
@@ -82,7 +82,8 @@ def draw_sparsity(
     """Distinct items by rank, then bars for each set and number of items."""
     lines = []
     for number, (name, distinct) in enumerate(curves.items()):
-        ranks = ranks_shown(len(distinct))
+        # All of the head, and ever fewer of the tail: on a logarithmic axis neighbours fall on the same point.
+        ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
         counts = np.maximum(distinct[ranks - 1], 0.8)
         lines.append(Line(name, f"s{number % SERIES}", ranks.tolist(), counts.tolist()))
     most = [1, max(len(distinct) for distinct in curves.values())]

@@ -50,10 +50,10 @@ def test_a_release_is_the_same_from_one_file_a_folder_a_pattern_and_on_disk(
 
 
 def test_json_says_nothing_of_temporary_space(fedhist: Fedhist, visits: Path) -> None:
-    assert "temporary space" in fedhist("data", "describe", visits, *ON_DISK).err
-    for command in (("data", "describe", visits), ("run", "--domain", "open", "--data", visits)):
-        outcome = fedhist(*command, "--json", *ON_DISK)
-        assert (outcome.code, outcome.err) == (0, "")
+    run = ("run", "--domain", "open", "--data", visits, *ON_DISK)
+    assert "temporary space" in fedhist(*run).err
+    outcome = fedhist(*run, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 def test_compare_takes_folders_and_patterns(fedhist: Fedhist, visits: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_compare_takes_folders_and_patterns(fedhist: Fedhist, visits: Path, tmp_
 
 
 def test_an_empty_path_is_not_the_folder_that_one_is_in(fedhist: Fedhist, visits: Path) -> None:
-    for command in (("run", "--data", ""), ("data", "describe", ""), ("compare", "--data", "")):
+    for command in (("run", "--data", ""), ("plan", "--data", ""), ("compare", "--data", "")):
         outcome = fedhist(*command)
         assert outcome.code == 2
         assert "it is empty" in outcome.err
@@ -76,25 +76,19 @@ def test_an_empty_path_is_not_the_folder_that_one_is_in(fedhist: Fedhist, visits
 
 def test_a_dot_has_a_name(fedhist: Fedhist, visits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(visits)
-    assert "(visits)" in fedhist("data", "describe", ".").out
+    assert "(visits)" in fedhist("run", "--domain", "open", "--data", ".").out
 
 
-@pytest.mark.parametrize("command", ["run", "describe", "import"])
 def test_a_full_disk_is_one_sentence_and_charges_nothing(
-    fedhist: Fedhist, visits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    fedhist: Fedhist, visits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    arguments = {
-        "run": ("run", "--data", visits, "--domain", "open", "--ledger", tmp_path / "ledger.db", "--quiet"),
-        "describe": ("data", "describe", visits, "--json"),
-        "import": ("data", "import", visits / "day=1" / "b.parquet", "--out", tmp_path / "b.npz", "--json"),
-    }
-    outcome = fedhist(*arguments[command], *ON_DISK)
+    arguments = ("run", "--data", visits, "--domain", "open", "--ledger", tmp_path / "ledger.db", "--quiet")
+    outcome = fedhist(*arguments, *ON_DISK)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith("error: temporary data can't be written to ")
     assert outcome.err.count("\n") == 1
-    assert not (tmp_path / "b.npz").exists()
     assert not (tmp_path / "ledger.db").exists()

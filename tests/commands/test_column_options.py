@@ -20,12 +20,10 @@ def ages(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_table_with_its_own_columns_is_described_run_planned_and_compared(
+def test_a_table_with_its_own_columns_is_run_planned_and_compared(
     fedhist: Fedhist, ages: Path, tmp_path: Path
 ) -> None:
     own = (*OWN, "--bins", "0:100:20")
-    described = fedhist("data", "describe", ages, *own, "--json").document()
-    assert (described["users"], described["items"], described["total"]) == (200, 5, 400)
     # Bins are public, so a run that is to be shared takes them.
     run = fedhist("run", "--data", ages, *own, "--no-evaluate", "--out", "result", "--no-report")
     assert run.code == 0, run.err
@@ -51,13 +49,25 @@ def test_a_table_with_its_own_columns_is_described_run_planned_and_compared(
     assert compared.code == 0, compared.err
 
 
-def test_the_importer_reads_ones_own_columns(fedhist: Fedhist, ages: Path) -> None:
-    document = fedhist("data", "import", ages, *OWN, "--out", "ages.npz", "--json").document()
-    assert (document["format"], document["users"], document["total"]) == ("records", 200, 400)
-    wrong = fedhist("data", "import", ages, "--user-column", "who", "--out", "other.npz")
-    assert wrong.code == 2
-    assert "does not name the columns 'who', 'item'" in wrong.err
-    assert "uid" not in wrong.err
+@pytest.mark.parametrize(
+    ("name", "options", "users", "items"),
+    [
+        ("checkins.txt", "--separator tab --no-header --user-column 1 --item-column 5", 2, 4),
+        ("ratings.csv", "--user-column userId --item-column movieId", 3, 3),
+        ("u.data", "--separator tab --no-header --user-column 1 --item-column 2", 3, 3),
+        ("ratings.dat", "--separator : --no-header --user-column 1 --item-column 3", 3, 3),
+    ],
+)
+def test_published_files_are_read_as_they_are(
+    fedhist: Fedhist, name: str, options: str, users: int, items: int
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "data.md").read_text(encoding="utf-8")
+    assert f"`{options}`" in page
+    asked = ("run", "--data", root / "tests" / "vectors" / name, *options.split(), "--domain", "closed")
+    told = fedhist(*asked, "--evaluate", "--json")
+    assert told.code == 0, told.err
+    assert (told.document()["plan"]["users"], told.document()["plan"]["items"]) == (users, items)
 
 
 def test_a_table_without_a_line_of_names(fedhist: Fedhist, tmp_path: Path) -> None:
@@ -94,7 +104,7 @@ def test_mistakes_are_a_sentence(
 
 
 def test_columns_are_refused_for_synthetic_data(fedhist: Fedhist) -> None:
-    for arguments in (("run",), ("plan",), ("compare", "--json"), ("data", "describe", "synthetic:zipf")):
+    for arguments in (("run",), ("plan",), ("compare", "--json")):
         told = fedhist(*arguments, "--user-column", "uid")
         assert (told.code, "a user column" in told.err) == (2, True)
 

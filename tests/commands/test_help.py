@@ -111,7 +111,7 @@ def test_the_short_help_of_a_run_has_the_few_and_says_where_the_rest_is(fedhist:
     ("words", "answer"),
     [
         (["rnu"], "Did you mean 'run'?"),
-        (["data", "improt"], "Did you mean 'import'?"),
+        (["paper", "sentiment140s"], "Did you mean 'sentiment140'?"),
         (["zzzzzz"], "Commands: run, plan"),
         (["run", "--epsilom", "1"], "--epsilon"),
         (["--epsilon", "1"], "--epsilon goes after the name of a command"),

@@ -53,8 +53,6 @@ class TestTerminal:
         self, fedhist: Fedhist, hostile: Path
     ) -> None:
         commands: list[tuple[object, ...]] = [
-            ("data", "describe", hostile, "--head", 50, "--figure", "\x1b[1mf.svg"),
-            ("data", "import", hostile, "--max-malformed", 1, "--out", "\x1b[1mt.npz"),
             ("run", "--data", hostile, *RUN, "--trace", "--verbose", "--out", "\x1b[1mrun\nfaked"),
             ("trace", "show", "\x1b[1mrun\nfaked"),
             ("report", "\x1b[1mrun\nfaked", "--force"),

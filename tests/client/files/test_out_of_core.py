@@ -26,7 +26,6 @@ from tests.support.api import (
     StoredNames,
     StoredPopulation,
     Tabulation,
-    import_population,
     memory_limit,
     over_items,
     population_in,
@@ -329,7 +328,7 @@ class TestTemporaryFiles:
         place = folder(tmp_path, {"t.parquet": rows})
         seen = os.fstat(2)
         with pytest.raises(NotWritten) as refused:
-            import_population(place / "t.parquet", memory=SMALL)
+            read_population(place / "t.parquet", memory=SMALL)
         assert refused.value.__traceback__ is not None
         assert os.path.samestat(seen, os.fstat(2))
 

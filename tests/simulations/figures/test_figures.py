@@ -154,7 +154,7 @@ def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):
     code = (
         "import sys\n"
         "import io\n"
-        "from fedhist.simulations.figures import describe, painting, paper, plan_ahead\n"
+        "from fedhist.simulations.figures import painting, paper, plan_ahead\n"
         "from fedhist.simulations.report.charts import Line, LineChart\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from matplotlib import rcParams\n"
