@@ -201,17 +201,30 @@ def document_in(folder: Path | str) -> dict[str, Any]:
     return document
 
 
+class Drawn(NamedTuple):
+    """A chart of a report as its table tells it: its title, whether it is marked, its heads and rows."""
+
+    title: str
+    marked: bool
+    heads: list[str]
+    rows: list[list[str]]
+
+    def column(self, head: str) -> dict[str, str]:
+        """A column of the table by the first cell of its rows."""
+        place = self.heads.index(head)
+        return {row[0]: row[place] for row in self.rows}
+
+
 class Page(NamedTuple):
-    """A report: the whole text, what stands between <main> and </main>, and the charts' data by name."""
+    """A report: the whole text, what stands between <main> and </main>, and its charts by name."""
 
     text: str
     body: str
-    charts: dict[str, Any]
+    charts: dict[str, Drawn]
 
     def words(self) -> str:
         """What a reader sees: no tags, scripts or styles."""
-        bare = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", "", self.text, flags=re.DOTALL)
-        return html.unescape(bare)
+        return _bare(re.sub(r"<(script|style)\b.*?</\1>", "", self.text, flags=re.DOTALL))
 
     def elements(self) -> list[tuple[str, dict[str, str | None]]]:
         """Every element's tag and attributes."""
@@ -221,16 +234,26 @@ class Page(NamedTuple):
         parser.feed(self.text)
         return found
 
-    def tips(self) -> list[str]:
-        """What its marks tell the pointer."""
-        return [str(known["data-tip"]) for _, known in self.elements() if "data-tip" in known]
-
 
 def page_in(folder: Path | str, name: str = "report.html") -> Page:
     """The report in a folder."""
     text = Path(folder, name).read_text(encoding="utf-8")
-    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
-    return Page(text, text.split("<main>")[1].split("</main>")[0], data["charts"])
+    figures = re.findall(r'<figure class="panel" id="chart-(.*?)">(.*?)</figure>', text, re.DOTALL)
+    charts = {html.unescape(found): _drawn(figure) for found, figure in figures}
+    return Page(text, text.split("<main>")[1].split("</main>")[0], charts)
+
+
+def _drawn(figure: str) -> Drawn:
+    title, rest = figure.split("</figcaption>")
+    rows = [
+        [_bare(cell) for cell in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row, re.DOTALL)]
+        for row in re.findall(r"<tr>(.*?)</tr>", rest, re.DOTALL)
+    ]
+    return Drawn(_bare(title.split("<span")[0]), "<span" in title, rows[0], rows[1:])
+
+
+def _bare(text: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", text))
 
 
 def runs_in(ledger: Path | str) -> Sequence[RunRecord]:

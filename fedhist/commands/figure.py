@@ -24,8 +24,8 @@ from fedhist.commands.terminal import echo
 def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
 
-    NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
-    curve, scores, users and seconds and, over an open domain without masking, bytes.
+    NAME is released, curve, scores, chances, users, budget, bytes or seconds. Only an evaluated run has the charts
+    curve, scores, chances, users and seconds and, over an open domain without masking, bytes.
     """
     from fedhist.simulations.figures.painting import FORMATS, save
     from fedhist.simulations.workbench.drawing_figures import check_chart, draw

@@ -1,4 +1,4 @@
-"""Charts as figures for papers: the marks of a report's charts, painted with matplotlib, with title and legend.
+"""The charts of pages as figures for papers, drawn with matplotlib.
 
 The one module that draws with matplotlib. Nothing here touches pyplot, so nothing is global.
 """
@@ -6,30 +6,30 @@ The one module that draws with matplotlib. Nothing here touches pyplot, so nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from io import BytesIO
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, BinaryIO
 from warnings import catch_warnings, filterwarnings
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
-from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
-from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
-from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
-from fedhist.simulations.report.marks import (
+from fedhist.simulations.report.charts import (
     COLOURS,
-    LOOKS,
-    Box,
-    Dot,
-    Drawing,
-    Look,
-    Mark,
-    Point,
-    Stroke,
-    Words,
-    text_width,
+    LABEL_LETTERS,
+    SERIES,
+    BarChart,
+    Chart,
+    Line,
+    LineChart,
+    axis,
+    number,
+    tick_text,
 )
+from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.methods import Row
+from fedhist.simulations.report.page import NOT_PRIVATE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,39 +39,58 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png")
 RC: Any = {
     "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "fedhist",
     "savefig.dpi": 150,
 }
 """Settings of matplotlib while something is drawn: its own font, SVG text that stays text, ids without chance."""
 
-Placed = tuple[Drawing, Point]
-_UNITS_AN_INCH = 96
-_POINTS_A_UNIT = 72 / _UNITS_AN_INCH
-_TITLE_LETTERS = 50
-_TITLE_ROW, _LEGEND_ROW = 16, 18
-_GAP = 12
-_COLUMNS = 3
+_COLUMNS, _TITLE_LETTERS = 3, 50
+_WIDTH, _HEIGHT, _BAR = 4.4, 3.2, 0.17
+_INK = {name: light for name, (light, _) in COLOURS.items()}
 
 
-def write_figure(
-    charts: Sequence[AnyChart],
-    file: BinaryIO,
-    kind: str,
-    *,
-    columns: int = _COLUMNS,
-    heading: Sequence[str] = (),
-) -> None:
-    """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
-    save(painted(charts, columns=columns, heading=heading), file, kind)
-
-
-def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
+def painted(charts: Sequence[Chart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
     """The charts in rows, under the lines of a heading, as a figure that belongs to no window and to no pyplot."""
     from matplotlib import rc_context
 
+    columns = max(1, min(len(charts), columns))
+    rows = [charts[first : first + columns] for first in range(0, len(charts), columns)]
+    heights = [
+        max(1.2 + _BAR * len(chart.bars) if isinstance(chart, BarChart) else _HEIGHT for chart in row)
+        for row in rows
+    ]
     with rc_context(RC):
-        return _painted(charts, max(1, min(len(charts), columns)), heading)
+        size = (_WIDTH * columns, sum(heights) + 0.25 * len(heading) + 0.1)
+        figure: Figure = _shown_figure()(figsize=size, layout="constrained")
+        if heading:
+            figure.suptitle("\n".join(map(visible, heading)), fontsize=9)
+        places = figure.add_gridspec(max(len(rows), 1), columns, height_ratios=heights or None)
+        for place, chart in enumerate(charts):
+            _paint(figure.add_subplot(places[place // columns, place % columns]), chart)
+    return figure
+
+
+@cache
+def _shown_figure() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """A matplotlib figure like any other: `savefig`, `axes` and so on work as usual."""
+
+        def _repr_png_(self) -> bytes:
+            """How a notebook shows it. Where pyplot's own display is active, that one shows it instead."""
+            file = BytesIO()
+            save(self, file, "png")
+            return file.getvalue()
+
+    return ShownFigure
 
 
 def save(figure: Figure, file: BinaryIO, kind: str) -> None:
@@ -85,19 +104,17 @@ def save(figure: Figure, file: BinaryIO, kind: str) -> None:
         figure.savefig(file, format=kind, metadata=about)
 
 
-def write_figure_file(charts: Sequence[AnyChart], path: Path, *, force: bool, **options: Any) -> None:
-    """The charts as a file of the kind that its name ends in; options as for `write_figure`."""
+def write_figure_file(charts: Sequence[Chart], path: Path, *, force: bool, **options: Any) -> None:
+    """The charts as a file of the kind that its name ends in; options as for `painted`."""
     with new_file(path, suffixes=FORMATS, force=force) as file:
-        write_figure(charts, file, path.suffix.lower().removeprefix("."), **options)
+        save(painted(charts, **options), file, path.suffix.lower().removeprefix("."))
 
 
-def save_figure(
-    charts: Sequence[AnyChart], stem: Path, *, columns: int = _COLUMNS, heading: Sequence[str] = ()
-) -> tuple[Path, Path]:
+def save_figure(charts: Sequence[Chart], stem: Path, **options: Any) -> tuple[Path, Path]:
     """The charts as stem.svg and stem.png."""
-    svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
+    svg, png = (stem.with_name(f"{stem.name}{suffix}") for suffix in FORMATS)
     for path in (svg, png):
-        write_figure_file(charts, path, force=True, columns=columns, heading=heading)
+        write_figure_file(charts, path, force=True, **options)
     return svg, png
 
 
@@ -107,100 +124,115 @@ def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     return save_figure(charts, stem, heading=heading)
 
 
-def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str]]:
+def charts_of(rows: Sequence[Row]) -> tuple[list[Chart], list[str]]:
     """The charts of a comparison that a figure has room for, and what its heading says of the others."""
     charts = comparison_charts(rows)
     left_out = [f"the first {MAX_CHARTS} of {len(charts)} charts"] if len(charts) > MAX_CHARTS else []
     return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
-def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:
-    drawn: list[Placed] = [
-        (_title(words), (_GAP, _GAP + place * _TITLE_ROW)) for place, words in enumerate(heading)
-    ]
-    top: float = _GAP + len(heading) * _LEGEND_ROW
-    for first in range(0, len(charts), columns):
-        bottoms = []
-        for place, chart in enumerate(charts[first : first + columns]):
-            panel, bottom = _panel(chart, _GAP + place * (WIDTH + _GAP), top)
-            drawn += panel
-            bottoms.append(bottom)
-        top = max(bottoms) + _GAP
-    return _paint(drawn, columns * (WIDTH + _GAP) + _GAP, top)
+def _paint(axes: Axes, chart: Chart) -> None:
+    """The chart with its title, the names of its axes and its legend."""
+    if isinstance(chart, LineChart):
+        _paint_lines(axes, chart)
+    else:
+        _paint_bars(axes, chart)
+    axes.grid(
+        visible=True, axis="both" if isinstance(chart, LineChart) else "x", color=_INK["faint"], linewidth=0.7
+    )
+    axes.set_xlabel(visible(chart.x_label))
+    handles, names = axes.get_legend_handles_labels()
+    rows = -(-len(handles) // 2) if len(handles) > 1 else 0
+    if rows:
+        shown = [visible(name) for name in names]
+        axes.legend(handles, shown, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7.5)
+    title = fill(visible(chart.title), _TITLE_LETTERS) + (f"\n({NOT_PRIVATE})" if chart.truth else "")
+    axes.set_title(title, loc="left", fontsize=9.5, pad=6 + 13 * rows)
 
 
-def _panel(chart: AnyChart, left: float, top: float) -> tuple[list[Placed], float]:
-    """The chart under its title and legend, and where it ends."""
-    titles = [*wrap(chart.title, _TITLE_LETTERS), *([f"({NOT_PRIVATE})"] if chart.truth else [])]
-    panel = [(_title(words), (left, top + place * _TITLE_ROW)) for place, words in enumerate(titles)]
-    x, y = left, top + len(titles) * _TITLE_ROW + 4
-    samples = legend(chart)
-    for name, sample in samples:
-        width = SWATCH_WIDTH + 2 * _GAP + text_width(name, LOOKS["label"].size)
-        if x > left and x + width > left + WIDTH:
-            x, y = left, y + _LEGEND_ROW
-        words = Words("label", SWATCH_WIDTH + 6, 11, name)
-        panel.append((Drawing(width, sample.height, (*sample.marks, words)), (x, y)))
-        x += width
-    if samples:
-        y += _LEGEND_ROW
-    drawing = draw(chart)
-    return [*panel, (drawing, (left, y))], y + drawing.height
+def _paint_lines(axes: Axes, chart: LineChart) -> None:
+    from matplotlib.transforms import ScaledTranslation
+
+    low, high = chart.y_range()
+    up = axis(low, high * 1.05, 0, 1, log=chart.log_y)
+    xs = [x for line in chart.lines for x in line.xs]
+    across = axis(min(xs), max(xs), 0, 1, log=chart.log_x)
+    axes.set_xscale("log" if chart.log_x else "linear")
+    axes.set_yscale("log" if chart.log_y else "linear")
+    for place, line in enumerate(chart.lines):
+        # Intervals of different lines at the same x stand beside each other.
+        shift = 4 * (place - (len(chart.lines) - 1) / 2) if line.intervals else 0
+        aside = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+        _paint_line(axes, line, axes.transData + aside)
+    for point in chart.points:
+        look = {"chosen": ("o", "purple"), "best": ("D", "gold")}[point.look]
+        axes.plot(point.xs, point.ys, look[0], color=_INK[look[1]], label=point.name, zorder=5, clip_on=False)
+    for rule in chart.rules:
+        axes.axvline(
+            rule.x, color=_INK["purple"], linestyle="--", linewidth=1, label=f"{rule.name} {number(rule.x)}"
+        )
+    low, high, room = across.low, across.high, 0.05
+    by = (high / low) ** room if chart.log_x else 1.0
+    more = 0.0 if chart.log_x else room * (high - low)
+    axes.set_xlim(low / by - more, high * by + more)
+    axes.set_ylim(up.low, up.high)
+    axes.set_xticks(across.ticks(), map(tick_text, across.ticks()))
+    axes.set_yticks(up.ticks(), map(tick_text, up.ticks()))
+    axes.minorticks_off()
+    axes.set_ylabel(visible(chart.y_label))
 
 
-def _title(words: str) -> Drawing:
-    return Drawing(WIDTH, _TITLE_ROW, (Words("title", 0, 12, words),))
-
-
-def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.transforms import Affine2D
-
-    from fedhist.simulations.figures.shown_figure import ShownFigure
-
-    figure = ShownFigure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    for drawing, at in drawn:
-        for mark in drawing.marks:
-            _paint_mark(axes, mark, Affine2D().translate(*at) + axes.transData)
-    return figure
-
-
-def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
-    from matplotlib.patches import Circle, Polygon, Rectangle
-
-    if mark.look == "hit":
+def _paint_line(axes: Axes, line: Line, transform: Transform) -> None:
+    if line.look == "bins":
+        axes.stairs(line.ys[:-1], line.xs, fill=True, color=_INK["bar"], label=line.name)
         return
-    look = LOOKS[mark.look]
-    style = _patch_style(look) | {"transform": transform}
-    match mark:
-        case Box(_, x, y, width, height):
-            axes.add_artist(Rectangle((x, y), width, height, **style))
-        case Stroke(_, lines, closed):
-            for points in lines:
-                axes.add_artist(Polygon(points, closed=closed, **style))
-        case Dot(_, x, y, radius):
-            axes.add_artist(Circle((x, y), radius, **style))
-        case Words(_, x, y, text, anchor):
-            place = {"start": "left", "middle": "center", "end": "right"}[anchor]
-            how: dict[str, Any] = {"ha": place, "fontsize": look.size * _POINTS_A_UNIT, "parse_math": False}
-            how |= {"color": _colour(look.fill)}
-            axes.text(x, y, visible(text), transform=transform, **how)
+    name, dashes = SERIES[int(line.look.removeprefix("s"))]
+    dots = "o" if line.intervals or len(line.xs) == 1 else ""
+    style = (0, tuple(dash / 1.6 for dash in dashes)) if dashes else "-"
+    axes.plot(
+        line.xs,
+        line.ys,
+        color=_INK[name],
+        linestyle=style,
+        linewidth=1.6,
+        marker=dots,
+        markersize=4,
+        label=line.name,
+        transform=transform,
+    )
+    for x, ends in zip(line.xs, line.intervals, strict=False):
+        axes.plot([x, x], ends, color=_INK[name], linewidth=1, marker="_", markersize=5, transform=transform)
 
 
-def _patch_style(look: Look) -> dict[str, Any]:
-    return {
-        "facecolor": _colour(look.fill),
-        "edgecolor": _colour(look.stroke),
-        "linewidth": look.width * _POINTS_A_UNIT,
-        # matplotlib multiplies dashes by the width of the line.
-        "linestyle": (0, [dash / look.width for dash in look.dashes]) if look.dashes else "-",
-        "alpha": look.opacity,
-    }
-
-
-def _colour(name: str) -> str:
-    """On light paper; none for no name."""
-    return COLOURS[name][0] if name else "none"
+def _paint_bars(axes: Axes, chart: BarChart) -> None:
+    places, values = range(len(chart.bars)), [bar.value for bar in chart.bars]
+    low, high = chart.x_range()
+    across = axis(low, high, 0, 1, log=chart.log_x)
+    axes.set_xscale("log" if chart.log_x else "linear")
+    if chart.as_dots:
+        best = [place for place in places if chart.bars[place].best]
+        axes.plot(values, places, "o", color=_INK["bar"], label=chart.value_name)
+        axes.plot([values[place] for place in best], best, "D", color=_INK["gold"], zorder=4)
+    else:
+        axes.barh(places, values, height=0.6, color=_INK["bar"], label=chart.value_name)
+    ends = [
+        (place, bar) for place, bar in enumerate(chart.bars) if bar.low is not None and bar.high is not None
+    ]
+    for at, (place, bar) in enumerate(ends):
+        name = chart.interval_name if at == 0 else None
+        axes.plot([bar.low, bar.high], [place, place], color=_INK["ink"], linewidth=1, marker="|", label=name)  # type: ignore[arg-type]  # neither is None
+    marks = [(bar.mark, place) for place, bar in enumerate(chart.bars) if bar.mark is not None]
+    if marks:
+        axes.plot(
+            *zip(*marks, strict=True),
+            "|",
+            color=_INK["orange"],
+            markersize=9,
+            markeredgewidth=2,
+            label=chart.mark_name,
+        )
+    axes.set_yticks(places, [visible(bar.label, LABEL_LETTERS) for bar in chart.bars])
+    axes.set_ylim(len(chart.bars) - 0.5, -0.5)
+    axes.set_xlim(across.low, across.high + (0 if chart.log_x else 0.03 * (across.high - across.low)))
+    axes.set_xticks(across.ticks(), map(tick_text, across.ticks()))
+    axes.minorticks_off()

@@ -10,9 +10,16 @@ import numpy as np
 
 from fedhist.protocol.histograms import Integers
 from fedhist.simulations.figures.painting import save_figure
-from fedhist.simulations.report.chart_file import CHARTS_SUFFIX, write_charts
-from fedhist.simulations.report.charts import AnyChart, Bar, BarChart, Line, LineChart
-from fedhist.simulations.report.marks import SERIES
+from fedhist.simulations.report.charts import (
+    CHARTS_SUFFIX,
+    SERIES,
+    Bar,
+    BarChart,
+    Chart,
+    Line,
+    LineChart,
+    write_charts,
+)
 from fedhist.simulations.report.methods import Row
 
 Files = tuple[Path, Path]
@@ -85,12 +92,10 @@ def draw_sparsity(
         # All of the head, and ever fewer of the tail: on a logarithmic axis neighbours fall on the same point.
         ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
         counts = np.maximum(distinct[ranks - 1], 0.8)
-        lines.append(Line(name, f"s{number % SERIES}", ranks.tolist(), counts.tolist()))
+        lines.append(Line(name, f"s{number % len(SERIES)}", ranks.tolist(), counts.tolist()))
     most = [1, max(len(distinct) for distinct in curves.values())]
     lines.append(Line(f"{_MANY_ITEMS} items", "s7", most, [_MANY_ITEMS] * 2))
-    charts: list[AnyChart] = [
-        _chart("distinct items of a user", "rank of the user", "distinct items", *lines)
-    ]
+    charts: list[Chart] = [_chart("distinct items of a user", "rank of the user", "distinct items", *lines)]
     for (data, size), these in _grouped(rows, "data", "d"):
         bars = tuple(Bar(row["method"], row["loss"], row["low"], row["high"]) for row in these)
         title = f"{data}, d = {size:,}"
@@ -142,7 +147,7 @@ def _ratios(domain: str, method: str, rows: Sequence[Row]) -> BarChart:
     )
 
 
-def _save(charts: Sequence[AnyChart], stem: Path, *, columns: int = 3, heading: Sequence[str] = ()) -> Files:
+def _save(charts: Sequence[Chart], stem: Path, *, columns: int = 3, heading: Sequence[str] = ()) -> Files:
     """The figure, and beside it its charts for the folder's page."""
     write_charts(charts, heading, stem.with_name(f"{stem.name}{CHARTS_SUFFIX}"))
     return save_figure(charts, stem, columns=columns, heading=heading)
@@ -163,7 +168,7 @@ def _line(name: str, number: int, rows: Sequence[Row], *columns: str) -> Line:
     ends = [(row[interval[0]], row[interval[1]]) for row in ordered] if interval else []
     return Line(
         name,
-        f"s{number % SERIES}",
+        f"s{number % len(SERIES)}",
         [row[x] for row in ordered],
         [row[y] for row in ordered],
         [] if any(None in pair for pair in ends) else ends,

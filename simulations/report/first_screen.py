@@ -7,6 +7,7 @@ every kind of plan.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from fedhist.display.plurals import counted
@@ -15,7 +16,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
 from fedhist.server.words import lost_words, method, release_words, round_words, significant
 from fedhist.simulations.report.charts import number
-from fedhist.simulations.report.pieces import BADGE, Card, cards, head
+from fedhist.simulations.report.page import BADGE, card, head
 from fedhist.simulations.report.run_data import RunData
 
 _NAME_LETTERS = 60
@@ -35,12 +36,18 @@ _LOSS_WORDS = (
 
 def first_screen(run: RunData) -> str:
     """The name of the run, one sentence that can be forwarded, and three answers."""
-    answers = (
-        Card("What was released", _released_value(run), _released_words(run), _true_words(run)),
-        Card("How far to trust it", _trust_value(run), _trust_words(run), _loss_words(run)),
-        Card("What it cost in privacy", _cost_value(run), _cost_words(run)),
+    released, trusted = "nothing" if run.found_nothing else counted(len(run.values), "item"), "no counts"
+    if len(run.values):
+        trusted = f"{int((run.at_least > 0).sum()):,} of {len(run.values):,}"
+    cost = f"ε\u00a0{number(run.document['tight']['epsilon'])}" if is_private(run) else "not private"
+    return (
+        head("fedhist run", run.name, headline(run), *_kinds(run))
+        + '<div class="cards">'
+        + card("What was released", released, _released_words(run), _true_words(run))
+        + card("How far to trust it", trusted, _trust_words(run), _loss_words(run))
+        + card("What it cost in privacy", cost, _cost_words(run))
+        + "</div>"
     )
-    return head("fedhist run", run.name, headline(run), *_kinds(run)) + cards(answers)
 
 
 def headline(run: RunData) -> str:
@@ -53,11 +60,9 @@ def headline(run: RunData) -> str:
     elif len(run.values) == 0:
         said = f"no item of {users} was above the bar, and only the threshold was released, {cost}."
     else:
-        items = counted(len(run.values), "item")
         clip = "clipping, which takes away most from large items, and " if bias_words(run) else ""
-        said = (
-            f"{items} counted over {users}, with {clip}noise with a standard error of {_error(run)}, {cost}."
-        )
+        noise = f"with {clip}noise with a standard error of {_error(run)}"
+        said = f"{counted(len(run.values), 'item')} counted over {users}, {noise}, {cost}."
     kinds = ["simulation"] if run.document.get("simulation_only") else []
     kinds += [f"first of {run.trials} trials"] if run.trials > 1 else []
     return _sentence(": ".join(filter(None, [", ".join(kinds), said])))
@@ -65,9 +70,8 @@ def headline(run: RunData) -> str:
 
 def is_private(run: RunData) -> bool:
     """Whether its methods are private: a seed, or an evaluation beside it, is said apart."""
-    return run.document["tight"]["epsilon"] is not None and not any(
-        map(why_not, run.document.get("notes", []))
-    )
+    notes = run.document.get("notes", [])
+    return run.document["tight"]["epsilon"] is not None and not any(map(why_not, notes))
 
 
 def why_not(note: str) -> bool:
@@ -86,25 +90,22 @@ def bias_words(run: RunData) -> str:
     return f"{bias}; a release does not show by how much." if bias else ""
 
 
-def _kinds(run: RunData) -> list[str]:
-    kinds = []
-    if not is_private(run):
-        kinds.append('<span class="badge loud">not private: do not publish</span>')
-    elif not run.document.get("private", True):
-        how = "evaluated" if run.document.get("seed") is None else "seeded"
-        kinds.append(f'<span class="badge loud">{how}, not private: do not publish</span>')
+def _kinds(run: RunData) -> Iterator[str]:
+    how = "evaluated, " if run.document.get("seed") is None else "seeded, "
+    if not is_private(run) or not run.document.get("private", True):
+        said = f"{how if is_private(run) else ''}not private: do not publish"
+        yield f'<span class="badge loud">{said}</span>'
     if run.simulated:
-        kinds.append(f'<span class="hint">What is marked {BADGE} was computed from the exact data.</span>')
-    return kinds
+        yield f'<span class="hint">What is marked {BADGE} was computed from the exact data.</span>'
 
 
 def _users(run: RunData) -> str:
     """The number of users in the last sum, and of all users if some did not answer."""
     answered: dict[str, int] = run.document.get("users_answered", {})
     last = answered.get(Round.RELEASE.value, answered.get(Round.DISCOVER.value, run.plan.users))
-    everybody = counted(run.plan.users, "user")
     when = f" in {run.plan.window}" if run.plan.window else ""
-    return f"{everybody}{when}" if last == run.plan.users else f"{last:,} of {everybody}{when}"
+    some = "" if last == run.plan.users else f"{last:,} of "
+    return f"{some}{counted(run.plan.users, 'user')}{when}"
 
 
 def _guarantee(cost: dict[str, Any]) -> str:
@@ -118,125 +119,100 @@ def _error(run: RunData) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _released_value(run: RunData) -> str:
-    return "nothing" if run.found_nothing else counted(len(run.values), "item")
-
-
-def _released_words(run: RunData) -> list[str]:
-    plan = run.plan
-    if run.found_nothing:
-        return ["No item's noisy weight was above the bar of the discovery."]
+def _released_words(run: RunData) -> Iterator[str]:
+    plan, several = run.plan, len(run.values) > 1
     if len(run.values) == 0:
-        return ["No item's noisy count was above the bar. Only the threshold was released."]
+        what = (
+            "weight was above the bar of the discovery." if run.found_nothing else "count was above the bar."
+        )
+        yield f"No item's noisy {what}{'' if run.found_nothing else ' Only the threshold was released.'}"
+        return
     if plan.discovers:
         known = ", or public already" if plan.known else ""
-        said = f"Items that were found privately{known}, each with a noisy count. Others are not in it."
+        yield f"Items that were found privately{known}, each with a noisy count. Others are not in it."
     elif plan.is_open:
-        said = "The items whose noisy count is above a bar, with these counts. Others are not in it."
+        yield "The items whose noisy count is above a bar, with these counts. Others are not in it."
     else:
-        told = (
-            "inferred from the data" if "items" in run.document.get("not_private", []) else "fixed beforehand"
-        )
-        every = "for each item" if len(run.values) > 1 else "for the one item"
-        said = f"A noisy count {every} of a list that was {told}."
-    largest = int(run.estimates.argmax())
-    estimate, least = (number(float(counts[largest])) for counts in (run.estimates, run.at_least))
-    name = visible(run.labels[largest], _NAME_LETTERS)
-    most = "The largest estimate" if len(run.values) > 1 else "The estimate"
-    return [
-        said,
-        f"{most} is {estimate}, and the count at least {least} (95\u00a0%), for “{name}”.",
-        f"Method: {method(plan, run.document.get('mechanism'))}. {bound_words(run)}",
-    ]
+        read_off = "items" in run.document.get("not_private", [])
+        list_ = f"of a list that was {'inferred from the data' if read_off else 'fixed beforehand'}"
+        yield f"A noisy count for {'each' if several else 'the one'} item {list_}."
+    name, estimate, least = _largest(run)
+    yield (
+        f"{'The largest estimate' if several else 'The estimate'} is {estimate}, and the count at least {least} "
+        f"(95\u00a0%), for “{name}”."
+    )
+    yield f"Method: {method(plan, run.document.get('mechanism'))}. {bound_words(run)}"
 
 
-def _true_words(run: RunData) -> list[str]:
+def _largest(run: RunData) -> tuple[str, str, str]:
+    """The name, the estimate and the lower limit of the item with the largest estimate."""
+    row = int(run.estimates.argmax())
+    name = visible(run.labels[row], _NAME_LETTERS)
+    return name, number(float(run.estimates[row])), number(float(run.at_least[row]))
+
+
+def _true_words(run: RunData) -> Iterator[str]:
     """The true count of the item whose estimate is named."""
-    largest = int(run.estimates.argmax()) if len(run.estimates) else -1
-    if largest not in run.true:
-        return []
-    return [f"The true count of “{visible(run.labels[largest], _NAME_LETTERS)}” is {run.true[largest]:,}."]
+    if len(run.estimates) and (count := run.true.get(int(run.estimates.argmax()))) is not None:
+        yield f"The true count of “{_largest(run)[0]}” is {count:,}."
 
 
-def _trust_value(run: RunData) -> str:
+def _trust_words(run: RunData) -> Iterator[str]:
     if len(run.values) == 0:
-        return "no counts"
-    return f"{int((run.at_least > 0).sum()):,} of {len(run.values):,}"
-
-
-def _trust_words(run: RunData) -> list[str]:
-    if len(run.values) == 0:
-        return []
-    own = ", by item" if run.has_own_noise else ""
-    said = [
-        f"{significant(run.at_least)}.",
-        f"The standard error of the noise on a count is {_error(run)}{own}.",
-    ]
-    return [*said, *filter(None, [bias_words(run), _lie_words(run)])]
-
-
-def _lie_words(run: RunData) -> str:
-    """What simulated liars do to all that is said of noise; empty without any."""
+        return
+    yield f"{significant(run.at_least)}."
+    yield f"The standard error of the noise on a count is {_error(run)}{', by item' if run.has_own_noise else ''}."
+    yield from filter(None, [bias_words(run)])
+    # What simulated liars do to all that is said of noise.
     faults: dict[str, Any] = run.document.get("faults") or {"rounds": {}}
-    nodes = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
-    if not nodes:
-        return ""
-    return f"{nodes:,} of {counted(faults['nodes'], 'node')} made answers up. No lower limit allows for that."
+    lying = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
+    if lying:
+        yield f"{lying:,} of {counted(faults['nodes'], 'node')} made answers up. No lower limit allows for that."
 
 
-def _loss_words(run: RunData) -> list[str]:
+def _loss_words(run: RunData) -> Iterator[str]:
     """What only the exact data tells."""
-    document, plan = run.document, run.plan
-    loss = document.get("relative_loss")
+    document, loss = run.document, run.document.get("relative_loss")
     if loss is None:
-        return []
+        return
     name = "Relative loss" if run.trials == 1 else f"Mean relative loss of {run.trials} trials"
     said = f"{name}: {_percent(loss)}. {_LOSS_WORDS}"
     if len(run.values) == 0 or document.get("faults") is not None:
-        return [said]
-    clipped = f"{lost_words(plan)} {_percent(document['clipping_error'])}"
+        yield said
+        return
+    clipped = f"{lost_words(run.plan)} {_percent(document['clipping_error'])}"
     parts = f"{clipped}, {release_words(run.way).adds} {_percent(document['noise_error'])}"
-    if plan.per_item:
-        return [f"{said} Before debiasing: {parts}, both {_percent(document['relative_loss_clipped'])}."]
-    return [
-        f"{said} Its parts, which may cancel: {parts}. Estimates lose {_percent(document['estimate_loss'])}."
-    ]
+    if run.plan.per_item:
+        yield f"{said} Before debiasing: {parts}, both {_percent(document['relative_loss_clipped'])}."
+    else:
+        estimates = f"Estimates lose {_percent(document['estimate_loss'])}."
+        yield f"{said} Its parts, which may cancel: {parts}. {estimates}"
 
 
-def _cost_value(run: RunData) -> str:
-    return f"ε\u00a0{number(run.document['tight']['epsilon'])}" if is_private(run) else "not private"
-
-
-def _cost_words(run: RunData) -> list[str]:
-    document = run.document
+def _cost_words(run: RunData) -> Iterator[str]:
+    document, notes = run.document, run.document.get("notes", [])
     if not is_private(run):
-        reasons = [note.removeprefix(_NOT_PRIVATE) for note in document.get("notes", []) if why_not(note)]
-        return [f"{_sentence(reason)}." for reason in reasons] or ["A step of this run is not private."]
-    cost = document["tight"]
-    beside = [f"{_sentence(note)}." for note in document.get("notes", []) if _BESIDE in note]
-    said = [*beside, "What follows holds without that."] if beside else []
-    said += [f"{_sentence(_guarantee(cost))}, for all rounds together.", _factor_words(run, cost)]
-    return [*said, _trusted_words(run)]
-
-
-def _factor_words(run: RunData, cost: dict[str, Any]) -> str:
-    """What epsilon and delta promise."""
+        reasons = [f"{_sentence(note.removeprefix(_NOT_PRIVATE))}." for note in notes if why_not(note)]
+        yield from reasons or ["A step of this run is not private."]
+        return
+    beside = [f"{_sentence(note)}." for note in notes if _BESIDE in note]
+    yield from [*beside, "What follows holds without that."] if beside else []
+    cost, other = document["tight"], _OTHERS[run.plan.neighbours]
+    yield f"{_sentence(_guarantee(cost))}, for all rounds together."
     if cost["epsilon"] > _LARGEST_EPSILON:
-        return "An epsilon this large limits little of what can be told about one user."
-    other = _OTHERS[run.plan.neighbours]
-    factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
-    apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
-    public = "" if run.plan.hides_users else " The number of users is public."
-    return f"{other}, the probability of what was released is {factor}{apart}.{public}"
-
-
-def _trusted_words(run: RunData) -> str:
-    """Who saw what, beside the release."""
+        yield "An epsilon this large limits little of what can be told about one user."
+    else:
+        factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
+        apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
+        public = "" if run.plan.hides_users else " The number of users is public."
+        yield f"{other}, the probability of what was released is {factor}{apart}.{public}"
+    # Who saw what, beside the release.
     if run.plan.noise_by_devices:
-        return "Participants masked what they sent and added the noise: the server saw noisy sums only."
-    if run.plan.is_masked:
-        return "Participants masked what they sent: the server saw sums only, and added the noise."
-    return "The server is trusted: it saw what participants sent, and added the noise."
+        yield "Participants masked what they sent and added the noise: the server saw noisy sums only."
+    elif run.plan.is_masked:
+        yield "Participants masked what they sent: the server saw sums only, and added the noise."
+    else:
+        yield "The server is trusted: it saw what participants sent, and added the noise."
 
 
 def _percent(share: float) -> str:

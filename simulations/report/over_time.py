@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from fedhist.display.plurals import counted
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.simulations.report.axes import linear, tick_text
-from fedhist.simulations.report.charts import number
-from fedhist.simulations.report.escaping import text
-from fedhist.simulations.report.marks import Box, Dot, Drawing, Mark, Stroke, Words
-from fedhist.simulations.report.page import fill
-from fedhist.simulations.report.pieces import Tile, section, table, tiles
+from fedhist.simulations.report.charts import Line, LineChart, figure, number, style_rules
+from fedhist.simulations.report.page import Tile, fill, grid, head, panel, section, text, tiles
 from fedhist.simulations.report.run_data import RunData, read_run
-from fedhist.simulations.report.svg import svg
 
 if TYPE_CHECKING:
     from fedhist.server.campaign.definition import Definition
@@ -29,12 +24,9 @@ if TYPE_CHECKING:
 
 ITEMS_SHOWN = 12
 REPORT_FILE, HISTOGRAM_FILE = "report.html", "histogram.csv"
-_WIDTH, _HEIGHT = 480, 170
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 24
-_MOST_NAMES = 6
 
-Point = tuple[float, float]
-"""A value, and the lower limit of what it stands for; twice the value if there is none."""
+Points = Mapping[int, tuple[float, float]]
+"""Values by window, each with the lower limit of what it stands for; twice the value if there is none."""
 
 
 def campaign_page(
@@ -43,28 +35,19 @@ def campaign_page(
     """The whole document."""
     releases = {state.window: read_run(state.folder) for state in states if state.document is not None}
     name = definition.place.name
-    head = (
-        f'<header><p class="kicker">fedhist campaign</p><h1><bdi>{text(name)}</bdi></h1>'
-        f"<p class=lead>{text(_about(definition), 600)}</p></header>"
-    )
     parts = [
-        head,
+        head("fedhist campaign", name, _about(definition)),
         tiles(_tiles(definition, states, budget, now)),
         _items(definition, releases),
         _spending(definition, states, releases),
         section(
             "calendar",
             "Calendar",
-            f'<div class="panel long">{_calendar(states, now)}</div>',
+            panel(_calendar(states, now), kind="panel long"),
             lead="Each window is released once. Cost is that of all its runs, also those that broke off.",
         ),
     ]
-    data = {
-        "name": name,
-        "windows": [_window_data(state, now) for state in states],
-        "total": {"epsilon": definition.total.epsilon, "delta": definition.total.delta},
-    }
-    return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
+    return fill(title=f"fedhist: {name}", body="".join(parts), styles=style_rules())
 
 
 def released_rows(states: Sequence[WindowState]) -> dict[str, list[Any]]:
@@ -127,7 +110,7 @@ def _items(definition: Definition, releases: Mapping[Window, RunData]) -> str:
     if not releases:
         return section("items", "Items over time", "<p>Nothing is released yet.</p>")
     places = {window: place for place, window in enumerate(definition.windows)}
-    seen: dict[str, dict[int, Point]] = {}
+    seen: dict[str, dict[int, tuple[float, float]]] = {}
     for window, run in releases.items():
         for row, label in enumerate(run.labels):
             seen.setdefault(label, {})[places[window]] = float(run.estimates[row]), float(run.at_least[row])
@@ -136,15 +119,15 @@ def _items(definition: Definition, releases: Mapping[Window, RunData]) -> str:
     shown = order[:ITEMS_SHOWN]
     last = max(places[window] for window in releases)
     windows = definition.windows[: last + 1]
-    panels = "".join(
-        _panel(f"item-{place}", label, windows, seen[label], what="estimate")
+    panels = [
+        figure(over_windows(f"item-{place}", label, windows, seen[label], what="estimate"))
         for place, label in enumerate(shown)
-    )
+    ]
     what = "All items" if len(order) <= len(shown) else f"The {len(shown)} largest of {len(order):,} items"
     return section(
         "items",
         "Items over time",
-        f'<div class="grid">{panels}</div>',
+        grid(*panels),
         lead=f"{what}. The short line below an estimate is at_least, a lower limit of the count (95 %). Clipping takes "
         "away, most from large items.",
     )
@@ -165,21 +148,15 @@ def _spending(
         for place, window in enumerate(definition.windows)
         if (run := releases.get(window)) is not None and not run.found_nothing
     }
-    panels = ""
+    charts = []
     if claimed:
         title = f"Budget: epsilon spent so far, at delta {definition.total.delta:g}"
-        panels += _panel(
-            "budget", title, definition.windows, claimed, what="epsilon", limit=definition.total.epsilon
-        )
+        limit = definition.total.epsilon
+        charts.append(over_windows("budget", title, definition.windows, claimed, what="epsilon", limit=limit))
     if thresholds:
-        panels += _panel(
-            "thresholds",
-            "Thresholds, in counts of one user",
-            definition.windows,
-            thresholds,
-            what="threshold",
-        )
-    return section("budget", "Budget and thresholds", f'<div class="grid">{panels}</div>') if panels else ""
+        title = "Thresholds, in counts of one user"
+        charts.append(over_windows("thresholds", title, definition.windows, thresholds, what="threshold"))
+    return section("budget", "Budget and thresholds", grid(*map(figure, charts))) if charts else ""
 
 
 def _calendar(states: Sequence[WindowState], now: datetime) -> str:
@@ -221,87 +198,24 @@ def _link(state: WindowState) -> str:
     return f'<a href="{text(state.folder.name)}/{name}">{words}</a>'
 
 
-def _window_data(state: WindowState, now: datetime) -> dict[str, Any]:
-    return {
-        "window": state.window.text,
-        "status": state.status(now),
-        "epsilon": state.counted.cost.epsilon,
-        "delta": state.counted.cost.delta,
-    }
-
-
-def _panel(
-    identity: str,
+def over_windows(
+    name: str,
     title: str,
     windows: Sequence[Window],
-    points: Mapping[int, Point],
+    points: Points,
     *,
     what: str,
     limit: float | None = None,
-) -> str:
-    """Values over windows as a figure, with a table of them."""
-    about = (
-        f'class="chart" tabindex="0" role="group" data-chart="{identity}" '
-        f'aria-label="{text(title)}. Arrow keys read the values."'
-    )
-    drawn = svg(over_windows(windows, points, what=what, limit=limit), about)
+) -> LineChart:
+    """Values by window with their lower limits and a total."""
+    places = sorted(points)
     limited = any(least < value for value, least in points.values())
-    rows = [
-        [windows[place].text, number(value), *([number(least)] if limited else [])]
-        for place, (value, least) in sorted(points.items())
-    ]
-    heads = ["window", what, *(["at least"] if limited else [])]
-    return (
-        f'<figure class="panel" id="chart-{identity}"><figcaption><bdi>{text(title)}</bdi></figcaption>{drawn}'
-        f"<details><summary>Values</summary>{table(heads, rows)}</details></figure>"
-    )
-
-
-def over_windows(
-    windows: Sequence[Window], points: Mapping[int, Point], *, what: str, limit: float | None = None
-) -> Drawing:
-    """Values by window, joined where windows follow each other, with their lower limits and a total."""
-    return Drawing(_WIDTH, _HEIGHT, tuple(_marks(windows, points, what, limit)))
-
-
-def _marks(
-    windows: Sequence[Window], points: Mapping[int, Point], what: str, limit: float | None
-) -> Iterator[Mark]:
-    step = (_WIDTH - _LEFT - _RIGHT) / len(windows)
-    largest = max(*(value for value, _ in points.values()), limit or 0.0, 0.0)
-    up = linear(0.0, largest * 1.06, _HEIGHT - _BOTTOM, _TOP)
-
-    def across(place: int) -> float:
-        return _LEFT + step * (place + 0.5)
-
-    for tick in up.ticks():
-        y = up.place(tick)
-        yield Stroke("gridline", (((_LEFT, y), (_WIDTH - _RIGHT, y)),))
-        yield Words("tick", _LEFT - 5, y + 3.5, tick_text(tick), "end")
-    yield Stroke("axis", (((_LEFT, up.start), (_WIDTH - _RIGHT, up.start)),))
-    every = -(-len(windows) // _MOST_NAMES)
-    names = short_names(windows)
-    for place in range(0, len(windows), every):
-        yield Words("tick", across(place), up.start + 15, names[place], "middle")
+    ends = [points[place][::-1] for place in places] if limited else []
+    lines = [Line(what, "s0", places, [points[place][0] for place in places], ends)]
     if limit is not None:
-        y = up.place(limit)
-        yield Stroke("rule0", (((_LEFT, y), (_WIDTH - _RIGHT, y)),))
-        yield Words("rule-name", _LEFT + 4, y + 14, f"total {number(limit)}")
-    joined = tuple(
-        ((across(a), up.place(points[a][0])), (across(b), up.place(points[b][0])))
-        for a, b in pairwise(sorted(points))
-        if b == a + 1
-    )
-    if joined:
-        yield Stroke("line s0", joined)
-    for place, (value, least) in sorted(points.items()):
-        x, tip = across(place), f"{what} {number(value)}"
-        if least < value:
-            y = up.place(least)
-            tip += f", at least {number(least)}"
-            yield Stroke("interval s0", (((x - 5, y), (x + 5, y)),))
-        yield Dot("dot s0", x, up.place(value), 3.0)
-        yield Box("hit", x - step / 2, _TOP, step, up.start - _TOP, (windows[place].text, tip))
+        lines.append(Line("total", "s1", list(range(len(windows))), [limit] * len(windows)))
+    names = short_names(windows)
+    return LineChart(name, title, "window", what, truth=False, lines=lines, log_x=False, x_names=names)
 
 
 def short_names(windows: Sequence[Window]) -> list[str]:

@@ -68,19 +68,19 @@ class RunData:
         return len(self.document.get("trials") or [None])
 
     @property
-    def is_above_bar(self) -> bool:
-        """Whether values are there because they passed a bar."""
-        return self.plan.is_open and not self.plan.discovers
-
-    @property
     def has_own_noise(self) -> bool:
         """Whether items have noise of different sizes."""
         return len(self.errors) > 0 and bool(self.errors.min() < self.errors.max())
 
     @property
+    def exact(self) -> dict[str, Any]:
+        """What only a simulation knows: nothing of a run that was not evaluated."""
+        return self.simulation or {}
+
+    @property
     def true(self) -> dict[int, int]:
-        """The true counts of the rows with the largest values; only a simulation knows them."""
-        return dict((self.simulation or {}).get("true", []))
+        """The true counts of the rows with the largest values."""
+        return dict(self.exact.get("true", []))
 
     @property
     def found_nothing(self) -> bool:
@@ -129,13 +129,10 @@ def read_run(folder: Path) -> RunData:
         raise damaged(folder / RESULT_FILE)
     try:
         plan = Plan.recorded(document["plan"])
-        numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
-        if not all(number is None or isinstance(number, int | float) for number in numbers):
-            raise TypeError
-        ledger, seconds = document["ledger"], document["seconds"]
-        if not isinstance(ledger, list) or not isinstance(seconds, dict):
-            raise TypeError
-        if not all(spent is None or isinstance(spent, int | float) for spent in seconds.values()):
+        seconds = document["seconds"].values()
+        numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"], *seconds)
+        known = all(number is None or isinstance(number, int | float) for number in numbers)
+        if not known or not isinstance(document["ledger"], list):
             raise TypeError
     except OtherPlugin:
         raise

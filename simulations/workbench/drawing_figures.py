@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.figures.frames import figure_of_folder, figure_of_frame
 from fedhist.simulations.figures.painting import painted
-from fedhist.simulations.report.charts import CHART_NAMES, AnyChart, run_charts
+from fedhist.simulations.report.charts import Chart
+from fedhist.simulations.report.run_charts import CHART_NAMES, run_charts
 from fedhist.simulations.report.run_data import RunData, drawn_from, read_run, run_of
 from fedhist.simulations.report.tables_page import is_experiment
 from fedhist.simulations.simulation import Result
@@ -29,8 +30,8 @@ def figure(what: object, chart: str | None = None) -> Figure:
     Args:
         what: what `fedhist.histogram` or `fedhist.simulate` returned, or the path of a run's result folder; or what
             `fedhist.compare` or `fedhist.predict` returned, or a comparison's folder.
-        chart: of a run: released (the default), curve, scores, users, budget, bytes or seconds. curve, scores, users
-            and seconds need a run with the truth, and are NOT private.
+        chart: of a run: released (the default), curve, scores, chances, users, budget, bytes or seconds. curve, scores,
+            chances, users and seconds need an evaluated run, and are NOT private.
     """
     with python_words():
         return draw(what, chart)
@@ -59,7 +60,7 @@ def check_chart(name: str) -> None:
         raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
 
 
-def run_chart(run: RunData, name: str) -> AnyChart:
+def run_chart(run: RunData, name: str) -> Chart:
     """The chart of this name; InvalidInput if this run has nothing to show in it."""
     check_chart(name)
     charts = run_charts(run)
@@ -69,7 +70,7 @@ def run_chart(run: RunData, name: str) -> AnyChart:
             allowed=", ".join(charts),
             advice=_WITHHELD.get(
                 name,
-                "curve, scores and users need a simulation with the truth, in a folder its simulation.json",
+                "curve, scores, chances and users need an evaluated run, in a folder its simulation.json",
             ),
         )
     return charts[name]

@@ -50,7 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         driver.quit()
 
 
-READY = "return document.readyState === 'complete' && document.getElementById('tip') !== null"
+READY = "return document.readyState === 'complete'"
 
 
 SCROLL = """
@@ -93,31 +93,9 @@ class Tab:
     def js(self, code: str, *arguments: Any) -> Any:
         return self.driver.execute_script(code, *arguments)
 
-    def press(self, selector: str, key: str, times: int = 1) -> None:
-        from selenium.webdriver.common.keys import Keys
-
-        element = self.find(selector)
-        self.bring(element)
-        self.js("arguments[0].focus({preventScroll: true})", element)
-        for _ in range(times):
-            self.driver.switch_to.active_element.send_keys(getattr(Keys, key))
-
-    def hover(self, element: Any) -> None:
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        self.bring(element)
-        ActionChains(self.driver).move_to_element(element).perform()
-
     def bring(self, element: Any) -> None:
         """Scroll there, and wait until the page has heard of it."""
         self.driver.execute_async_script(SCROLL, element)
-
-    def tip(self) -> str | None:
-        """What the box with the values shows, if it is shown."""
-        text: str | None = self.js(
-            "const t = document.getElementById('tip'); return t.hidden ? null : t.textContent"
-        )
-        return text
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""

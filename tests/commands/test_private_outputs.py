@@ -172,7 +172,7 @@ class TestSizes:
         outcome = fedhist("run", "--data", many, *BUCKETED, "--out", "r")
         assert f"select {document_in('r')['bytes_per_user']['select']:,} B · release withheld" in outcome.out
         page = page_in("r")
-        assert [bar["label"] for bar in page.charts["bytes"]["bars"]] == ["select"]
+        assert [row[0] for row in page.charts["bytes"].rows] == ["select"]
         assert "is withheld for release:" in page.text
         assert NOT_PRIVATE not in page.body
         assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
@@ -212,7 +212,7 @@ class TestSizes:
         assert all(sizes.values()) and all(rounds.values())
         line = f"select {sizes['select']:,} B · release {sizes['release']:,} B  (*)"
         assert line_of(outcome.out, "sent ").endswith(line)
-        assert page.charts["bytes"]["warning"] == NOT_PRIVATE
+        assert page.charts["bytes"].marked
         assert f"{rounds['release']:,} ({NOT_PRIVATE})" in page.text
         assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
         assert NOT_PRIVATE in Path("b.svg").read_text()
@@ -221,7 +221,7 @@ class TestSizes:
         outcome = fedhist("run", "--data", many, "--domain", "closed", "--evaluate", "--out", "r")
         assert "bytes_per_user" not in document_in("r")["not_private"]
         assert "(*)" not in line_of(outcome.out, "sent ")
-        assert "warning" not in page_in("r").charts["bytes"]
+        assert not page_in("r").charts["bytes"].marked
 
     @pytest.mark.parametrize(
         "settings",
@@ -305,7 +305,7 @@ class TestTimes:
         assert {"seconds", "rounds"} <= set(document["not_private"])
         assert None not in times_in(document)
         assert line_of(outcome.out, "seconds").endswith("(*)")
-        assert page_in("r").charts["seconds"]["warning"] == NOT_PRIVATE
+        assert page_in("r").charts["seconds"].marked
         assert fedhist("figure", "r", "seconds", "--out", "s.svg").code == 0
         assert NOT_PRIVATE in Path("s.svg").read_text()
 

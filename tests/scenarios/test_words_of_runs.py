@@ -18,9 +18,9 @@ from fedhist import Plan, SparsePopulation, simulate
 from fedhist.testing import PLANS
 from tests.support.api import (
     BarChart,
-    BinChart,
     Charged,
     Event,
+    LineChart,
     Round,
     RoundAsked,
     RunData,
@@ -271,13 +271,13 @@ def test_what_clipping_did_is_said_as_it_was(run: Run) -> None:
 @kinds
 def test_users_that_are_said_to_be_clipped_are(run: Run) -> None:
     chart = run_charts(run.data).get("users")
-    assert isinstance(chart, BinChart)
+    assert isinstance(chart, LineChart)
     marked = "those right of the threshold are clipped" in chart.title
     assert marked == (not run.data.found_nothing and run.plan.thresholds == 1) == bool(chart.rules)
     if not marked:
         return
     clipped = round(run.data.document["clipped_users"] * run.plan.users)
-    bins = list(zip(chart.edges, chart.edges[1:], chart.counts, strict=False))
+    bins = list(zip(chart.lines[0].xs, chart.lines[0].xs[1:], chart.lines[0].ys, strict=False))
     # The first bin has the users of norm one, too, whom a threshold of one leaves as they are.
     surely = sum(users for low, _, users in bins if low >= run.data.threshold and low > bins[0][0])
     perhaps = sum(users for low, high, users in bins if low <= run.data.threshold < high)
@@ -303,10 +303,13 @@ def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run)
     assert ("read the exact statistic" in run.page.lower()) == (plan.selector == "oracle")
     if private:
         assert document["tight"]["epsilon"] <= document["total"]["epsilon"] * (1 + 1e-9)
-        budget = run_charts(run.data)["budget"]
-        assert sum(part.value for part in budget.parts) == pytest.approx(document["total"]["epsilon"])
-    else:
-        assert run_charts(run.data)["budget"].rules == ()
+        *parts, total, tight = run_charts(run.data)["budget"].bars
+        assert sum(part.value for part in parts) == pytest.approx(document["total"]["epsilon"])
+        assert (total.value, tight.value) == pytest.approx(
+            (document["total"]["epsilon"], document["tight"]["epsilon"])
+        )
+    elif "budget" in run_charts(run.data):
+        assert not any("total" in bar.label for bar in run_charts(run.data)["budget"].bars)
 
 
 @kinds

@@ -299,7 +299,7 @@ PLACES = {
     "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
     "fedhist.simulations.experiments.workers": "run_tasks",
     "fedhist.simulations.faults": "FAULTY FaultKind faults_of read_faulty",
-    "fedhist.simulations.figures.painting": "draw_comparison painting_module= write_figure",
+    "fedhist.simulations.figures.painting": "draw_comparison painted painting_module= save_drawing=save",
     "fedhist.simulations.figures.paper": (
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
     ),
@@ -313,21 +313,19 @@ PLACES = {
     ),
     "fedhist.simulations.prediction.prediction": "Prediction Predictor",
     "fedhist.simulations.prediction.threshold_curve": "MAX_POINTS measure",
-    "fedhist.simulations.report.axes": "Axis linear logarithmic tick_text",
-    "fedhist.simulations.report.chart_file": "read_charts write_charts",
     "fedhist.simulations.report.charts": (
-        "AnyChart Bar BarChart BinChart Line LineChart Rule StackChart number run_charts"
+        "Axis Bar BarChart Chart Line LineChart Rule SERIES axis_over=axis draw_chart=figure number read_charts "
+        "tick_text write_charts"
     ),
     "fedhist.simulations.report.comparison_charts": "comparison_charts",
-    "fedhist.simulations.report.drawing": "draw_chart=draw",
-    "fedhist.simulations.report.escaping": "script_json text",
     "fedhist.simulations.report.first_screen": "headline",
-    "fedhist.simulations.report.marks": "Box Dot LOOKS SERIES Stroke",
     "fedhist.simulations.report.methods": "answers_of cost_words",
     "fedhist.simulations.report.over_time": "campaign_page over_windows released_rows short_names",
+    "fedhist.simulations.report.page": "text",
+    "fedhist.simulations.report.run_charts": "run_charts",
     "fedhist.simulations.report.run_data": "RunData read_run run_of",
     "fedhist.simulations.report.run_page": "run_page",
-    "fedhist.simulations.report.svg": "chart_svg",
+    "fedhist.simulations.report.tables_page": "comparison_table",
     "fedhist.simulations.report.timeline": "TraceLine in_words lines_of timeline",
     "fedhist.simulations.simulation": "mean_over_trials",
     "fedhist.simulations.simulation_file": "simulation_document write_simulation",

@@ -9,8 +9,6 @@ import pytest
 
 from tests.builders import python
 from tests.support.api import (
-    LOOKS,
-    SERIES,
     comparison_charts,
     draw_beyond,
     draw_bound,
@@ -145,11 +143,6 @@ def test_a_selector_that_lacks_some_values_has_a_line_through_the_others():
     assert [line.xs for line in chart.lines] == [[10, 20], [20]]
 
 
-def test_series_differ_in_colour_and_dashes():
-    looks = [LOOKS[f"line s{number}"] for number in range(SERIES)]
-    assert len({look.stroke for look in looks}) == len({look.dashes for look in looks}) == SERIES
-
-
 def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):
     code = (
         "import sys\n"
@@ -160,7 +153,7 @@ def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):
         "from matplotlib import rcParams\n"
         "before = {name: rcParams[name] for name in painting.RC}\n"
         "chart = LineChart('c', 't', 'x', 'y', truth=False, lines=(Line('a', 's0', [1, 2], [1, 2]),))\n"
-        "painting.write_figure([chart], io.BytesIO(), 'svg')\n"
+        "painting.save(painting.painted([chart]), io.BytesIO(), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert {name: rcParams[name] for name in painting.RC} == before\n"
     )

@@ -11,9 +11,6 @@ import pytest
 from fedhist import BudgetFile, Limit
 from tests.campaigns import campaign_in, runner_of
 from tests.support.api import (
-    Box,
-    Dot,
-    Stroke,
     Window,
     campaign_page,
     over_windows,
@@ -49,24 +46,18 @@ def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
     assert "Nothing is released yet" in page and "0 of 4" in page
 
 
-def test_lines_join_windows_that_follow_each_other() -> None:
-    windows = windows_in("2020-W40x4")
-    drawn = over_windows(windows, {0: (5, 4), 1: (6, 5), 3: (2, 2)}, what="estimate")
-    (line,) = [mark for mark in drawn.marks if isinstance(mark, Stroke) and mark.look == "line s0"]
-    assert len(line.lines) == 1
-    assert sum(isinstance(mark, Dot) for mark in drawn.marks) == 3
-    limits = [mark for mark in drawn.marks if isinstance(mark, Stroke) and mark.look == "interval s0"]
-    assert len(limits) == 2 and all(a[1] == b[1] for mark in limits for a, b in mark.lines)
-    tips = [mark.tip for mark in drawn.marks if isinstance(mark, Box) and mark.tip]
-    assert [tip[1] for tip in tips] == ["estimate 5, at least 4", "estimate 6, at least 5", "estimate 2"]
-
-
-def test_values_below_zero_and_limits_stay_on_the_sheet() -> None:
-    points = {0: (-3.0, -3.0), 1: (2.0, 0.0)}
-    drawn = over_windows(windows_in("2020-W40x2"), points, what="estimate")
-    for mark in drawn.marks:
-        if isinstance(mark, Stroke):
-            assert all(0 <= y <= drawn.height for line in mark.lines for _, y in line)
+def test_values_over_windows_are_drawn_at_their_places_with_their_lower_limits() -> None:
+    points = {0: (5.0, 4.0), 1: (6.0, 5.0), 3: (-2.0, -2.0)}
+    chart = over_windows("c", "t", windows_in("2020-W40x4"), points, what="estimate", limit=9.0)
+    assert chart.table() == (
+        ["window", "estimate", "total"],
+        [
+            ["W40", "5 (4 to 5)", "9"],
+            ["W41", "6 (5 to 6)", "9"],
+            ["W42", "", "9"],
+            ["W43", "-2 (-2 to -2)", "9"],
+        ],
+    )
 
 
 @pytest.mark.parametrize(
