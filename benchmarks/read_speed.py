@@ -20,7 +20,6 @@ import scipy.sparse
 from two_rounds import best_of
 
 from fedhist.client.files.records import read_population
-from fedhist.protocol.sorting import grouped_order
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 
@@ -88,7 +87,6 @@ def time_generated(repeats: int) -> None:
 def time_sorts(repeats: int) -> None:
     keys = np.random.Generator(np.random.Philox(1)).integers(2**64, size=1 << 20, dtype=np.uint64)
     ways = {
-        "grouped by digits": lambda: grouped_order(keys),
         "numpy.argsort, stable": lambda: np.argsort(keys, kind="stable"),
         "numpy.argsort": lambda: np.argsort(keys),
         "numpy.sort": lambda: np.sort(keys),

@@ -84,6 +84,12 @@ def table_of(population: Population) -> Floats:
     return table
 
 
+def rows_in_any_order(population: Population) -> list[list[float]]:
+    """The users of a table as dense rows; they have no order of their own."""
+    rows: list[list[float]] = table_of(population).tolist()
+    return sorted(rows)
+
+
 def parts_of_a_sum(
     sum_of: Callable[..., Integers], histograms: Histograms, *arguments: object, **settings: object
 ) -> Integers:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.names import order_of_texts
+from fedhist.client.files.names import chosen_names, order_of_texts
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.labels.item_list import first_repeat
@@ -24,19 +23,6 @@ NORMALISATIONS: dict[str, Callable[[str], str]] = {
     "casefold": lambda text: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()),
 }
 """Ways to write names alike."""
-
-
-class Named(Protocol):
-    """The names of items by their old numbers."""
-
-    def order(self, totals: Integers) -> Integers:
-        """The items as they are numbered without a choice."""
-
-    def texts(self) -> Iterator[str]:
-        """All names, as text."""
-
-    def chosen(self, numbers: Integers) -> Labels:
-        """The names with these numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,26 +79,27 @@ class ItemChoice:
         """Whether there is a choice."""
         return self.top is not None or self.listed is not None or self.rename is not None
 
-    def of(self, names: Named, totals: Integers) -> Chosen:
-        """The choice from items with these names and totals."""
+    def of(self, names: Labels, totals: Integers, order_of: Callable[[Integers], Integers]) -> Chosen:
+        """The choice from items with these names and totals; `order_of` has the order that these have without one."""
         if self.rename is not None:
-            return self._renamed(names, totals, self.rename)
+            return self._renamed(names, totals, order_of(totals), self.rename)
         if self.listed is not None:
             wanted = {str(label): number for number, label in enumerate(self.listed)}
-            found = map(wanted.get, names.texts(), repeat(-1))
+            found = map(wanted.get, map(str, names), repeat(-1))
             places = np.fromiter(found, dtype=np.int32, count=len(totals))
             order = _order_of_list(self.listed, places, totals)
             return _chosen(places, order, self.listed, totals, ItemOrigin.PUBLIC)
-        order = names.order(totals)[: self.top]
+        order = order_of(totals)[: self.top]
         places = np.full(len(totals), -1, dtype=np.int32)
         places[order] = np.arange(len(order), dtype=np.int32)
         origin = ItemOrigin.DATA if self.top is None else ItemOrigin.TOP
-        return _chosen(places, np.arange(len(order)), names.chosen(order), totals, origin)
+        return _chosen(places, np.arange(len(order)), chosen_names(names, order), totals, origin)
 
-    def _renamed(self, names: Named, totals: Integers, rename: Callable[[str], str]) -> Chosen:
+    def _renamed(
+        self, names: Labels, totals: Integers, order: Integers, rename: Callable[[str], str]
+    ) -> Chosen:
         """Items are merged in the order that they have without a choice, then chosen."""
-        order = names.order(totals)
-        renamed = (rename(name) if isinstance(name, str) else name for name in names.chosen(order))
+        renamed = (rename(name) if isinstance(name, str) else name for name in chosen_names(names, order))
         numbers: dict[str | int, int] = {}
         merged = np.empty(len(totals), dtype=np.int32)
         merged[order] = [numbers.setdefault(name, len(numbers)) for name in renamed]

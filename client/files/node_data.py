@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.data_kinds import is_matrix, is_path, is_population
 from fedhist.client.files.database import Database
 from fedhist.client.files.item_choice import ItemChoice
-from fedhist.client.files.memory import Memory, memory_limit
+from fedhist.client.files.memory import memory_limit
 from fedhist.client.files.records import (
     NOBODY,
-    add_rows,
     check_bins,
     check_not_text,
     over_items,
@@ -29,12 +27,14 @@ from fedhist.client.files.records import (
     population_in,
     read_rows,
     read_tables,
+    tabulated,
 )
 from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.privacy.randomness import SystemSource
 
 log = logging.getLogger("fedhist")
 
@@ -65,15 +65,20 @@ def read_node_data(
     if is_matrix(data):
         _check_no_columns(columns)
         return SparsePopulation.from_scipy(data, labels=items), 0
-    limit = memory_limit(memory)
+    limit, rng = memory_limit(memory), SystemSource()
     if isinstance(data, Database):
-        tabulation: Tabulation | None = _from_database(data, columns, limit)
+        check_not_text(columns, "a database")
+        place = data.place
+        tabulation: Tabulation | None = tabulated(
+            lambda: ((batch, place) for batch in data.batches(columns)),
+            columns, limit, rng=rng, lenient=True,
+        )  # fmt: skip
     elif is_path(data):
-        tabulation = read_tables(Path(data), columns, limit, lenient=True)
+        tabulation = read_tables(Path(data), columns, limit, rng=rng, lenient=True)
     else:
-        tabulation = read_rows(data, columns, limit, lenient=True)
+        tabulation = read_rows(data, columns, limit, rng=rng, lenient=True)
     if tabulation is None:
-        whole = population_in(Path(data), choice, columns=columns, memory=memory, follow=NOBODY)
+        whole = population_in(Path(data), choice, columns=columns, memory=memory, follow=NOBODY, rng=rng)
         return whole, 0
     population = populated(tabulation, columns, choice)
     return population, tabulation.left_out
@@ -124,13 +129,3 @@ def _check_no_columns(columns: Columns) -> None:
             allowed="names of columns, a separator and bins for tables",
             advice="leave them out",
         )
-
-
-def _from_database(data: Database, columns: Columns, limit: Memory) -> Tabulation:
-    check_not_text(columns, "a database")
-    tabulation = Tabulation(memory=limit, lenient=True)
-    place = data.place
-    with closing(data.batches(columns)) as batches:
-        for batch in batches:
-            add_rows(tabulation, batch, columns, place)
-    return tabulation

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedhist.protocol.histograms import Integers, Words
-from fedhist.protocol.sorting import grouped_order
 
 Numbers = npt.NDArray[np.int32]
 
@@ -32,43 +31,39 @@ class Numbering:
 
     def of(self, keys: Words) -> tuple[Numbers, Integers]:
         """The number of each key, and the places at which new ones appear first, in the order of their numbers."""
-        numbers, missing = self._find(keys)
+        numbers = self._find(keys)
+        missing = np.flatnonzero(numbers == _EMPTY)
         if len(missing) == 0:
             return numbers, missing
-        order, starts = grouped_order(keys[missing])
-        first = np.sort(missing[order[starts]])
+        _, first = np.unique(keys[missing], return_index=True)
+        first = missing[np.sort(first)]
         self._add(keys[first])
-        numbers[missing], _ = self._find(keys[missing])
+        numbers[missing] = self._find(keys[missing])
         return numbers, first
 
-    def _find(self, keys: Words) -> tuple[Numbers, Integers]:
-        """The number of each key, -1 for those that are not there; and the places of these."""
+    def _find(self, keys: Words) -> Numbers:
+        """The number of each key, -1 for those that are not there."""
         slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)
         numbers = self._numbers[slots]
-        if (self._keys[slots] == keys).all() and (len(numbers) == 0 or numbers.min() != _EMPTY):
-            return numbers, np.empty(0, dtype=np.int64)
         astray = np.flatnonzero((self._keys[slots] != keys) & (numbers != _EMPTY))
-        missing = [np.flatnonzero(numbers == _EMPTY)]
         slots = slots[astray]
         while len(astray):
             slots = (slots + 1) & (len(self._keys) - 1)
-            found = self._numbers[slots]
-            numbers[astray] = found
-            missing.append(astray[found == _EMPTY])
-            on = (self._keys[slots] != keys[astray]) & (found != _EMPTY)
+            numbers[astray] = self._numbers[slots]
+            on = (self._keys[slots] != keys[astray]) & (numbers[astray] != _EMPTY)
             astray, slots = astray[on], slots[on]
-        return numbers, missing[0] if len(missing) == 1 else np.sort(np.concatenate(missing))
+        return numbers
 
     def _add(self, keys: Words) -> None:
         """Give new, distinct keys the next numbers."""
         numbers = np.arange(self.length, self.length + len(keys), dtype=np.int32)
         self.length += len(keys)
-        spacious = len(self._keys) < _SPACIOUS
-        if (_SPREAD if spacious else 2) * self.length > len(self._keys):
+        spread = _SPREAD if len(self._keys) < _SPACIOUS else 2
+        if spread * self.length > len(self._keys):
             there = np.flatnonzero(self._numbers != _EMPTY)
             keys = np.concatenate([self._keys[there], keys])
             numbers = np.concatenate([self._numbers[there], numbers])
-            self._bits = ((_SPREAD if spacious else 2) * self.length - 1).bit_length() + 1
+            self._bits = (spread * self.length - 1).bit_length() + 1
             self._keys = np.zeros(1 << self._bits, dtype=np.uint64)
             self._numbers = np.full(1 << self._bits, _EMPTY, dtype=np.int32)
         slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)

@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,29 +43,30 @@ from fedhist.client.files.memory import Memory, memory_limit
 from fedhist.client.files.native_errors import aloud, aloud_again
 from fedhist.client.files.record_tables import json_batches, parquet_batches, text_batches
 from fedhist.client.files.spool import free_space, temporary_folder
-from fedhist.client.files.tabulation import Tabulation
+from fedhist.client.files.tabulation import Tables, Tabulation
 from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
 from fedhist.client.files.unpacked import check_parquet
 from fedhist.client.files.window_rows import with_inside
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Integers, Labels, names_of
+from fedhist.protocol.histograms import names_of
 from fedhist.protocol.labels.intervals import bin_labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan.window import Window
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 if TYPE_CHECKING:
     import polars as pl
 
-# A row with its count, and twice what it comes to: added up, and in order.
-_BYTES_A_ROW = 36
+# A row with its key, item and count, and a user with one item.
+_BYTES_A_ROW = 32
 
 
 class Following(Protocol):
     """Follows the reading of a table."""
 
     def reading(self, stage: str, done: int, total: int) -> None:
-        """A pass goes on: `read`, `group` or `merge`, as done of total."""
+        """A pass goes on: `read` or `group`, as done of total."""
 
     def say(self, text: str) -> None:
         """Something to tell the user at once."""
@@ -88,6 +90,7 @@ def read_population(
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
     memory: str | int | None = None,
+    seed: int | None = None,
 ) -> SparsePopulation:
     """The population in a file, or in the tables of a folder or pattern.
 
@@ -102,28 +105,45 @@ def read_population(
             without labels are called by their numbers, from 0.
         memory: the bytes that reading a table may use, as a number or a text such as 1GB; half of what is available
             without it. What does not fit goes to a temporary file, and the population stays there.
+        seed: gives the users of a table the same order whenever it is read. Without it they have a new one each time.
 
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
     say how much was left out, and `item_origin` whether the list of items was inferred from the data.
     """
-    return population_in(
-        Path(path), ItemChoice(top_items, items), columns=columns, memory=memory, follow=NOBODY
-    )
+    choice, rng = ItemChoice(top_items, items), order_of_users(seed)
+    return population_in(Path(path), choice, columns=columns, memory=memory, follow=NOBODY, rng=rng)
+
+
+def order_of_users(seed: int | None) -> Source:
+    """Where the keys of users come from, in whose order they are."""
+    return SystemSource() if seed is None else SeededSource(seed).fork("order of users")
 
 
 def population_in(
-    path: Path, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
+    path: Path,
+    choice: ItemChoice,
+    *,
+    columns: Columns,
+    memory: str | int | None,
+    follow: Following,
+    rng: Source,
 ) -> SparsePopulation:
     """The same for a choice of items of any kind; `follow` hears how it goes."""
     check_bins(columns, choice)
-    tabulation = read_tables(path, columns, memory_limit(memory), follow)
+    tabulation = read_tables(path, columns, memory_limit(memory), rng=rng, follow=follow)
     if tabulation is None:
         return over_items(read_matrix(path), choice)
     return populated(tabulation, columns, choice)
 
 
 def read_tables(
-    path: Path, columns: Columns, limit: Memory, follow: Following = NOBODY, *, lenient: bool = False
+    path: Path,
+    columns: Columns,
+    limit: Memory,
+    *,
+    rng: Source,
+    follow: Following = NOBODY,
+    lenient: bool = False,
 ) -> Tabulation | None:
     """All rows of the tables that a path stands for; None for a matrix."""
     tables = [
@@ -132,7 +152,14 @@ def read_tables(
     ]
     for table in tables:
         table.check()
-    return None if tables[0].suffix == MATRIX else _read_all(tables, limit, follow, lenient=lenient)
+    if tables[0].suffix == MATRIX:
+        return None
+    rows = sum(expected_rows(table.path, table.suffix) for table in tables)
+    _check_space(rows, limit, follow)
+    return tabulated(
+        lambda: chain.from_iterable(table.rows() for table in tables),
+        columns, limit, rng=rng, follow=follow, expected=rows, lenient=lenient,
+    )  # fmt: skip
 
 
 def read_frame(
@@ -142,35 +169,49 @@ def read_frame(
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
     memory: str | int | None = None,
+    seed: int | None = None,
 ) -> SparsePopulation:
     """The population in a data frame of pandas, polars, pyarrow or anything that narwhals reads.
 
     The arguments are those of `read_population`, and so is the result for a file with the same rows.
     """
-    return population_of(frame, ItemChoice(top_items, items), columns=columns, memory=memory, follow=NOBODY)
+    choice, rng = ItemChoice(top_items, items), order_of_users(seed)
+    return population_of(frame, choice, columns=columns, memory=memory, follow=NOBODY, rng=rng)
 
 
 def population_of(
-    frame: Any, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
+    frame: Any,
+    choice: ItemChoice,
+    *,
+    columns: Columns,
+    memory: str | int | None,
+    follow: Following,
+    rng: Source,
 ) -> SparsePopulation:
     """The same for a choice of items of any kind; `follow` hears how it goes."""
     check_bins(columns, choice)
-    return populated(read_rows(frame, columns, memory_limit(memory), follow), columns, choice)
+    return populated(read_rows(frame, columns, memory_limit(memory), rng=rng, follow=follow), columns, choice)
 
 
 def read_rows(
-    frame: Any, columns: Columns, limit: Memory, follow: Following = NOBODY, *, lenient: bool = False
+    frame: Any,
+    columns: Columns,
+    limit: Memory,
+    *,
+    rng: Source,
+    follow: Following = NOBODY,
+    lenient: bool = False,
 ) -> Tabulation:
     """All rows of a data frame."""
     from fedhist.client.files.frames import frame_row, frame_table
 
     check_not_text(columns, "a data frame")
     table, place = frame_table(frame, columns), partial(frame_row, columns)
-    tabulation = Tabulation(memory=limit, lenient=lenient, tell=follow.reading)
-    for start in range(0, table.height, limit.batch_rows):
-        add_rows(tabulation, table.slice(start, limit.batch_rows), columns, place)
-        follow.reading("read", tabulation.rows, table.height)
-    return tabulation
+    starts = range(0, table.height, limit.batch_rows)
+    return tabulated(
+        lambda: ((table.slice(start, limit.batch_rows), place) for start in starts),
+        columns, limit, rng=rng, follow=follow, expected=table.height, lenient=lenient,
+    )  # fmt: skip
 
 
 def over_items(population: SparsePopulation, choice: ItemChoice) -> SparsePopulation:
@@ -189,7 +230,11 @@ def over_items(population: SparsePopulation, choice: ItemChoice) -> SparsePopula
                 allowed="column numbers from 0",
                 advice="pass the numbers of the columns",
             )
-    return population.over(choice.of(_Numbered(population), population.totals()))
+    # Equal totals by their number.
+    chosen = choice.of(
+        names_of(population), population.totals(), lambda totals: np.argsort(-totals, kind="stable")
+    )
+    return population.over(chosen)
 
 
 def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
@@ -225,6 +270,13 @@ class _Table:
         if self.suffix == PARQUET:
             check_parquet(self.path, frozenset(name.lower() for name in self.columns.names))
 
+    def rows(self) -> Iterator[tuple[pl.DataFrame, Where]]:
+        """Its rows, with how they are named in errors."""
+        place = self.places()
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                yield batch, place
+
     def batches(self) -> Generator[pl.DataFrame]:
         """Its rows, with columns user, item and maybe count."""
         if self.suffix == PARQUET:
@@ -248,21 +300,23 @@ class _Table:
         return self.columns.separator or ("\t" if self.suffix.startswith(".tsv") else ",")
 
 
-def _read_all(
-    tables: Sequence[_Table], memory: Memory, follow: Following, *, lenient: bool = False
+def tabulated(
+    tables: Tables,
+    columns: Columns,
+    memory: Memory,
+    *,
+    rng: Source,
+    follow: Following = NOBODY,
+    expected: int = 0,
+    lenient: bool = False,
 ) -> Tabulation:
-    """All rows of all tables, in the order of the tables."""
-    rows = sum(expected_rows(table.path, table.suffix) for table in tables)
-    _check_space(rows, memory, follow)
-    tabulation = Tabulation(memory=memory, lenient=lenient, tell=follow.reading)
+    """All rows that are read. `expected` is about how many there are."""
+    tabulation = Tabulation(memory=memory, rng=rng, lenient=lenient, tell=follow.reading, again=tables)
     try:
-        for table in tables:
-            place = table.places()
-            with closing(table.batches()) as batches:
-                for batch in batches:
-                    add_rows(tabulation, batch, table.columns, place)
-                    with aloud():
-                        follow.reading("read", tabulation.rows, max(rows, tabulation.rows))
+        for table, where in tables():
+            add_rows(tabulation, table, columns, where)
+            with aloud():
+                follow.reading("read", tabulation.rows, max(expected, tabulation.rows))
     finally:
         aloud_again()
     return tabulation
@@ -330,23 +384,3 @@ def check_bins(columns: Columns, choice: ItemChoice) -> None:
             allowed="bins alone",
             advice="the bins are the list of items, so leave the other out",
         )
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """The items of a population in memory, as a choice sees them: numbered already."""
-
-    population: SparsePopulation
-
-    def order(self, totals: Integers) -> Integers:
-        """Equal totals by their number."""
-        return np.argsort(-totals, kind="stable")
-
-    def texts(self) -> Iterator[str]:
-        """Their labels, or numbers."""
-        return map(str, names_of(self.population))
-
-    def chosen(self, numbers: Integers) -> Labels:
-        """Their labels, or numbers."""
-        names = names_of(self.population)
-        return [names[number] for number in numbers.tolist()]

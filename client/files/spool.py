@@ -109,13 +109,13 @@ class Piece:
         there = np.ascontiguousarray(values, dtype=self.kind)
         self._file.write(there, self.offset + start * self.kind.itemsize)
 
-    def mapped(self) -> Array:
-        """All of it as an array: the one in memory, or the file mapped."""
+    def mapped(self, length: int) -> Array:
+        """The first values as an array: a view if they are in memory, else the file mapped."""
         if self.held is not None:
-            return self.held
-        if self.length == 0:
+            return self.held[:length]
+        if length == 0:
             return np.empty(0, dtype=self.kind)
-        size = self.length * self.kind.itemsize
+        size = length * self.kind.itemsize
         return np.frombuffer(self._file.mapped(size, offset=self.offset), dtype=self.kind)
 
     @property
@@ -170,51 +170,6 @@ class Spool:
         offset = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._end = offset + length * kind.itemsize
         return Piece(length, kind, file=self._file, offset=offset)
-
-
-class Tape:
-    """Bytes one after the other: in memory up to a limit, then in a file without a name.
-
-    Args:
-        room: the bytes that may stay in memory.
-    """
-
-    def __init__(self, room: int) -> None:
-        self.length = 0
-        self._room = room
-        self._held = bytearray()
-        self._file: NamelessFile | None = None
-        self._map: mmap.mmap | None = None
-
-    def append(self, text: bytes) -> None:
-        """Add these at the end."""
-        self.length += len(text)
-        self._held += text
-        if len(self._held) > self._room:
-            self._to_file()
-
-    def view(self) -> Array:
-        """All of it, as an array of bytes. Nothing may be appended as long as it is used."""
-        if self._file is None:
-            return np.frombuffer(self._held, dtype=np.uint8)
-        self._to_file()
-        if self._map is None:
-            self._map = self._file.mapped(self.length)
-        return np.frombuffer(self._map, dtype=np.uint8)
-
-    def let_go(self) -> None:
-        """Give back the memory of what was read of the file."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _to_file(self) -> None:
-        if self._file is None:
-            self._file = NamelessFile()
-        start = self.length - len(self._held)
-        self._file.write(np.frombuffer(self._held, dtype=np.uint8), start)
-        self._held = bytearray()
-        # A map has the length that the file had when it was made.
-        self._map = None
 
 
 def temporary_folder() -> Path:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.spool import Piece
+from fedhist.client.files.spool import Spool
 from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopulation
-from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.validation import user_blocks
 
 # Offsets that are read at once: little beside any memory.
@@ -56,13 +57,28 @@ def shards_in(
             )
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Compressed sparse rows that were put aside: `Histograms` that need not fit in memory."""
+class StoredRows:
+    """Compressed sparse rows that are put aside: `Histograms` that need not fit in memory.
 
-    offsets: Piece = field(repr=False)
-    items: Piece = field(repr=False)
-    counts: Piece = field(repr=False)
+    Args:
+        most: as many users, and as many of their items, there are at most. What is never filled takes no
+            memory.
+        spool: takes them.
+    """
+
+    def __init__(self, most: int, spool: Spool) -> None:
+        self.users = self.pairs = 0
+        self.offsets = spool.reserve(most + 1, np.int64)
+        self.items, self.counts = spool.reserve(most, np.int32), spool.reserve(most, np.int32)
+        self.offsets.write(0, np.zeros(1, dtype=np.int64))
+
+    def append(self, lengths: Integers, items: npt.NDArray[Any], counts: Integers) -> None:
+        """The next users: the number of each one's items, the items, and how often each user has each."""
+        self.offsets.write(self.users + 1, self.pairs + np.cumsum(lengths))
+        self.items.write(self.pairs, items)
+        self.counts.write(self.pairs, counts)
+        self.users += len(lengths)
+        self.pairs += len(items)
 
     @property
     def in_memory(self) -> bool:
@@ -71,7 +87,8 @@ class Rows:
 
     def mapped(self, domain_size: int) -> Histograms:
         """All users; what is in files is mapped."""
-        return Histograms(self.offsets.mapped(), self.items.mapped(), self.counts.mapped(), domain_size)
+        items, counts = self.items.mapped(self.pairs), self.counts.mapped(self.pairs)
+        return Histograms(self.offsets.mapped(self.users + 1), items, counts, domain_size)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +102,7 @@ class StoredPopulation(SparsePopulation):
         rows: where all users are, of whom these may be a part.
     """
 
-    rows: Rows = field(kw_only=True, repr=False)
+    rows: StoredRows = field(kw_only=True, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what another process gets, is in memory: files without names are of this process."""

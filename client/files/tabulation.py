@@ -1,48 +1,46 @@
 """From a table with a row for each observation to users' histograms, whatever the size of the table.
 
-Rows of the same user and item are added up. Users are numbered as they first appear. Items are numbered by falling
-total; equal totals by the length of the label in UTF-8, then by its code points, so 9 comes before 10 and text and
-integers agree. Three passes, each over pieces that fit in memory:
+Rows of the same user and item are added up. Items are numbered by falling total; equal totals by the length of the
+label in UTF-8, then by its code points, so 9 comes before 10 and text and integers agree. Users come in the order of
+their keys. Two passes, each over pieces that fit in memory:
 
     read     each batch of rows: keys for users, numbers for items, dealt to partitions by the user's key
     group    each partition: its rows added up by user and item (`grouping`)
-    merge    the users of all partitions in the order of their first rows (`merging`)
 
-What is between two passes is in memory while there is room, then in a file without a name (`spool`). The result does
-not depend on the batches, the partitions or the room.
+What is between the two is in memory while there is room, then in a file without a name (`spool`). The result does not
+depend on the batches, the partitions or the room.
 
-Whole numbers are their own keys, mixed by a factor. Other values are hashed to 64 bits with a seed of their own in
-every run, so that nobody can choose two names that meet. That two of n names meet by chance has a probability of
-n^2 / 2^65: one in 10^7 for a million. They would count as one.
+Whole numbers are their own keys, mixed by an odd factor. Other values are hashed to 64 bits. Factor and hash are drawn
+anew in every run, so that nobody can choose two names that meet; only what is to be repeated draws them from a seed.
+That two of n names meet by chance has a probability of n^2 / 2^65: one in 10^7 for a million. They would count as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.columns import Where
-from fedhist.client.files.grouping import DEALT_BITS, Batch, added_up, dealt, pieces_of, rows_with_items
-from fedhist.client.files.item_choice import ALL_ITEMS, Chosen, ItemChoice
+from fedhist.client.files.grouping import DEALT_BITS, Batch, Ranks, added_up, dealt, pieces_of
+from fedhist.client.files.item_choice import ALL_ITEMS, ItemChoice
 from fedhist.client.files.memory import Memory
-from fedhist.client.files.merging import Partition, merged, put_aside
-from fedhist.client.files.names import ItemNames, NumberNames, TextNames
+from fedhist.client.files.names import StoredNames, order_of_texts
 from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
 from fedhist.client.files.spool import Spool
-from fedhist.client.files.stored import StoredPopulation
+from fedhist.client.files.stored import StoredPopulation, StoredRows
 from fedhist.client.files.window_rows import INSIDE
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Integers, Words
-from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.validation import whole_counts
 
 if TYPE_CHECKING:
@@ -51,7 +49,12 @@ if TYPE_CHECKING:
 Tell = Callable[[str, int, int], None]
 """Called with a pass, how much of it is done, and of how much."""
 
+Tables = Callable[[], Iterable["tuple[pl.DataFrame, Where]"]]
+"""Reads a table from its start: its rows, batch by batch, each with names for the rows of its file."""
+
 _PARTITION_ROWS = 1 << 17
+# Smaller partitions only cost: as many as spare bits of keys are made of more rows than these.
+_FEWEST_ROWS = 1 << 14
 
 
 def table_row(index: int, role: str) -> str:
@@ -64,31 +67,35 @@ class Tabulation:
 
     Args:
         memory: how much may be used.
+        rng: keys of users and items are drawn from it, and so is the order of users.
         lenient: leave out rows that break a rule instead of refusing the table, see `node_data`.
-        idle: a row without an item is a user without items.
         tell: called as the work goes on.
+        again: reads the same rows again, to find one of a user in an error.
     """
 
     def __init__(
         self,
         *,
         memory: Memory,
+        rng: Source,
         lenient: bool = False,
-        idle: bool = False,
         tell: Tell = lambda *progress: None,
+        again: Tables = tuple,
     ) -> None:
         keep_freed_memory()
         self.rows = self.left_out = 0
         self._spool = Spool(memory.room)
-        self._memory, self.lenient, self._idle, self._tell = memory, lenient, idle, tell
+        self._memory, self.lenient, self._tell, self._again = memory, lenient, tell, again
         self._batches: list[Future[Batch]] = []
         self._dealing = ThreadPoolExecutor(1)
-        self._waiting: list[tuple[int, Words, npt.NDArray[np.int32], npt.NDArray[np.int32] | None]] = []
+        self._waiting: list[tuple[Words, npt.NDArray[Any], npt.NDArray[np.int32] | None]] = []
         self._places: list[tuple[int, Where]] = []
-        self._users, self._items = _Keys("user"), _Keys("item")
+        words = rng.words(4)
+        self._users, self._items = _Keys("user", words[:2]), _Keys("item", words[2:])
         self._numbering = Numbering()
-        self._names: ItemNames = NumberNames()
-        self._totals = np.zeros(0, dtype=np.int64)
+        self._names: list[pl.Series] = []
+        # Of items by their numbers from 1; the first is of rows without an item.
+        self._totals = np.zeros(1, dtype=np.int64)
 
     def add(self, table: pl.DataFrame, where: Where = table_row) -> None:
         """Take in the next rows.
@@ -107,7 +114,7 @@ class Tabulation:
             table, there, counts = self._usable(table)
         else:
             self._refuse_missing(table, first_row)
-            there, counts = table["item"].is_not_null().to_numpy(), self._counts(table, first_row)
+            there, counts = np.ones(table.height, dtype=np.bool_), self._counts(table, first_row)
         if INSIDE in table.columns:
             # Whatever the window: whether files go together must not tell which of them has rows in it.
             self._items.expect(table["item"].dtype, lambda: self._place(first_row, "item"))
@@ -116,12 +123,7 @@ class Tabulation:
                 # A row that is left out does not count in its user's total.
                 counts = there.astype(np.int32)
         if table.height:
-            self._deal(table, there, counts, first_row)
-
-    @property
-    def items(self) -> int:
-        """The number of different items so far."""
-        return self._numbering.length
+            self._number(table, there, counts, first_row)
 
     def population(
         self, choice: ItemChoice = ALL_ITEMS, *, labels: Sequence[str] | None = None
@@ -132,14 +134,18 @@ class Tabulation:
             choice: which items, and in which order.
             labels: what listed items are called in the end, if not as they are listed.
         """
-        chosen = choice.of(self._names, self._totals[: self.items])
-        with closing(Spool(self._memory.room)) as between:
-            partitions = self._partitions(chosen, between)
-            self._spool.close()
-            rows = merged(partitions, spool=Spool(self._memory.room), each=self._each)
+        import polars as pl
+
+        self._deal()
+        column = pl.concat(self._names) if self._names else pl.Series(dtype=pl.Int64)
+        order = partial(order_of_texts, column.cast(pl.String))
+        chosen = choice.of(StoredNames(column), self._totals[1 : self._numbering.length + 1], order)
+        nothing = len(chosen.labels)
+        ranks = np.append(-1, chosen.ranks)
+        rows = self._grouped(np.where(ranks < 0, nothing, ranks).astype(np.uint64), chosen.numbers)
         named = chosen.labels if labels is None else labels
         whole = SparsePopulation(
-            rows.mapped(len(named)),
+            rows.mapped(nothing),
             labels=tuple(named) if isinstance(named, list | range) else named,
             dropped_items=chosen.dropped_items,
             dropped_count=chosen.dropped_count,
@@ -173,7 +179,7 @@ class Tabulation:
 
     def _refuse_missing(self, table: pl.DataFrame, first_row: int) -> None:
         for name in table.columns:
-            if table[name].null_count() and not (self._idle and name == "item"):
+            if table[name].null_count():
                 place = self._place(first_row + int(table[name].is_null().arg_max() or 0), name)
                 raise InvalidPopulation(
                     f"the {name} in {place} is missing",
@@ -208,14 +214,10 @@ class Tabulation:
             column = column.cast(pl.Float64)
         return whole_counts(column.to_numpy(), lambda row: self._place(first_row + row, "count"))
 
-    def _deal(
-        self,
-        table: pl.DataFrame,
-        there: Flags,
-        counts: npt.NDArray[np.int32] | None,
-        first_row: int,
+    def _number(
+        self, table: pl.DataFrame, there: Flags, counts: npt.NDArray[np.int32] | None, first_row: int
     ) -> None:
-        """Number the items of these rows, and put the rows aside.
+        """Number the items of these rows.
 
         Args:
             table: the rows.
@@ -223,92 +225,106 @@ class Tabulation:
             counts: None if each is one observation.
             first_row: the number of the first.
         """
-        users = self._users.of(table["user"], lambda: self._place(first_row, "user"))
-        if there.all():
-            numbers = self._numbered(table["item"], first_row)
-        else:
-            numbers = np.full(table.height, -1, dtype=np.int32)
-            numbers[there] = self._numbered(table["item"].filter(there), first_row)
-        if len(self._totals) < self._numbering.length:
-            room = max(self._numbering.length, 2 * len(self._totals))
-            self._totals = np.concatenate([self._totals, np.zeros(room - len(self._totals), dtype=np.int64)])
-        _add_to(self._totals, numbers, counts)
-        self._waiting.append((first_row, users, numbers, counts))
-        if sum(len(waiting) for _, waiting, _, _ in self._waiting) >= self._memory.batch_rows:
-            self._deal_waiting()
+        import polars as pl
 
-    def _deal_waiting(self) -> None:
+        users = self._users.of(table["user"], lambda: self._place(first_row, "user"))
+        items = _plain(table["item"] if there.all() else table["item"].filter(there))
+        found, first = self._numbering.of(self._items.of(items, lambda: self._place(first_row, "item")))
+        if len(first):
+            names = items.gather(first)
+            # As new text: a part of a column keeps all of it in memory.
+            self._names.append(pl.Series(names.to_list()) if names.dtype == pl.String else names)
+        if len(self._totals) <= self._numbering.length:
+            more = max(self._numbering.length + 1, 2 * len(self._totals)) - len(self._totals)
+            self._totals = np.append(self._totals, np.zeros(more, dtype=np.int64))
+        numbers = np.zeros(table.height, dtype=np.uint16 if self._numbering.length < 1 << 16 else np.uint32)
+        numbers[there] = found + np.int32(1)
+        if len(self._totals) <= len(numbers):
+            # The sums are whole numbers below 2^53.
+            self._totals += np.bincount(numbers, counts, minlength=len(self._totals)).astype(np.int64)
+        else:
+            np.add.at(self._totals, numbers.astype(np.intp), 1 if counts is None else counts.astype(np.int64))
+        self._waiting.append((users, numbers, counts))
+        if sum(len(waiting) for waiting, _, _ in self._waiting) >= self._memory.batch_rows:
+            self._deal()
+
+    def _deal(self) -> None:
         """Deal the rows that wait together: many small files are no more batches than a large one."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        first_rows, users, numbers, counts = zip(*waiting, strict=True)
+        users, numbers, counts = zip(*waiting, strict=True)
         whole = None
         if any(one is not None for one in counts):
             # Some files may have counts and others none.
-            whole = np.concatenate(
-                [
-                    np.ones(len(keys), dtype=np.int32) if one is None else one
-                    for keys, one in zip(users, counts, strict=True)
-                ]
-            )
+            ones = (np.ones(len(keys), dtype=np.int32) for keys in users)
+            whole = np.concatenate([next(ones) if one is None else one for one in counts])
         # In another thread, while the next rows are read and numbered; no more than one batch waits for it.
         if len(self._batches) > 1:
             self._batches[-2].result()
         keys, items = np.concatenate(users), np.concatenate(numbers)
-        batch = self._dealing.submit(dealt, keys, items, whole, first_row=first_rows[0], spool=self._spool)
-        self._batches.append(batch)
+        self._batches.append(self._dealing.submit(dealt, keys, items, whole, spool=self._spool))
 
-    def _numbered(self, items: pl.Series, first_row: int) -> npt.NDArray[np.int32]:
-        numbers, first = self._numbering.of(self._items.of(items, lambda: self._place(first_row, "item")))
-        if len(first):
-            names = _plain(items.gather(first))
-            if self._numbering.length == len(first) and not names.dtype.is_integer():
-                self._names = TextNames(room=self._memory.names)
-            self._names.append(names)
-        return numbers
+    def _grouped(self, ranks: Ranks, numbers: npt.NDArray[np.int32]) -> StoredRows:
+        """All rows, added up by user and item.
 
-    def _partitions(self, chosen: Chosen, spool: Spool) -> list[Partition]:
-        """All rows, added up by user and item, and put aside."""
-        # Its last place is for rows without an item, whose number is -1.
-        ranks = np.append(chosen.ranks, np.int32(-1))
-        in_order = np.array_equal(chosen.numbers, np.arange(len(chosen.numbers)))
-        item_bits = max(len(chosen.labels) - 1, 1).bit_length()
-        self._deal_waiting()
-        batches, self._batches = [batch.result() for batch in self._batches], []
+        Args:
+            ranks: of the items by their numbers from 1; the last one, which the first also is, for rows without one.
+            numbers: what each rank is called in the end.
+        """
+        batches = [batch.result() for batch in self._batches]
         self._dealing.shutdown()
+        nothing = np.uint64(len(numbers))
+        item_bits = len(numbers).bit_length()
         bits = min((self.rows // _PARTITION_ROWS).bit_length(), DEALT_BITS)
+        if bits < item_bits <= min((self.rows // _FEWEST_ROWS).bit_length(), DEALT_BITS):
+            bits = item_bits
+        in_order = np.array_equal(numbers, np.arange(len(numbers)))
 
-        def group(partition: int) -> Partition:
-            pieces = pieces_of(batches, partition, ranks, bits=bits)
-            users = added_up(pieces, bits=bits, item_bits=item_bits)
-            if not in_order:
-                users = replace(users, items=chosen.numbers[users.items])
-            too_much = users.keys[np.searchsorted(users.first_rows, users.too_many)]
-            rows_of_these = rows_with_items(batches, partition, too_much, bits=bits) if len(too_much) else 0
-            return put_aside(users, rows=self.rows, rows_of_these=rows_of_these, spool=spool)
-
-        done = list(self._each("group", group, range(1 << bits if batches else 0)))
-        self._refuse_totals(done)
-        return done
-
-    def _refuse_totals(self, partitions: list[Partition]) -> None:
-        over = [int(part.too_many[0]) for part in partitions if len(part.too_many)]
-        if self.lenient:
-            self.left_out += sum(part.rows_of_these for part in partitions)
-        elif over:
-            raise InvalidPopulation(
-                f"the counts of the user in {self._place(min(over), 'user')} add up to too much",
-                allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
-                advice="count in larger units",
+        def group(partition: int) -> tuple[Integers, npt.NDArray[np.int32], Integers, Words]:
+            """The number of each user's items, the items, the counts, and the keys of users with too much."""
+            rows, sums = added_up(
+                pieces_of(batches, partition, ranks, bits=bits), bits=bits, item_bits=item_bits
             )
+            kept, too_much = sums.items != nothing, rows.users[:0]
+            if int(sums.counts.sum()) > MAX_USER_TOTAL:
+                over = sums.of_users(sums.counts) > MAX_USER_TOTAL
+                too_much = np.unique(rows.users)[over]
+                kept &= ~np.repeat(over, sums.of_users(np.ones(len(kept), dtype=np.int64)))
+            items = sums.items[kept].astype(np.int32)
+            lengths = sums.of_users(kept.astype(np.int64))
+            return lengths, items if in_order else numbers[items], sums.counts[kept], too_much
 
-    def _each(self, name: str, work: Callable[[Any], Any], parts: Sequence[Any]) -> Iterator[Any]:
-        """Work on parts in threads, in order; numpy lets go of the interpreter's lock where the time goes."""
-        with ThreadPoolExecutor(self._memory.workers) as threads:
-            for done, result in enumerate(threads.map(work, parts), 1):
-                self._tell(name, done, len(parts))
-                yield result
+        partitions = range(1 << bits if batches else 0)
+        out, heavy = StoredRows(self.rows, Spool(self._memory.room)), []
+        with closing(self._spool), ThreadPoolExecutor(self._memory.workers) as threads:
+            for partition, (lengths, items, counts, too_much) in enumerate(threads.map(group, partitions)):
+                self._tell("group", partition + 1, len(partitions))
+                out.append(lengths, items, counts)
+                if len(too_much):
+                    heavy.append(too_much)
+                    for piece in pieces_of(
+                        batches, partition, np.arange(len(ranks)).astype(np.uint64), bits=bits
+                    ):
+                        self.left_out += int((np.isin(piece.users, too_much) & (piece.items > 0)).sum())
+        if heavy and not self.lenient:
+            raise self._too_much(np.concatenate(heavy))
+        return out
+
+    def _too_much(self, users: Words) -> InvalidPopulation:
+        """Names the first of these users by a row."""
+        row, whose = 0, "of a user"
+        for table, _ in self._again():
+            found = np.flatnonzero(np.isin(self._users.of(table["user"], str), users))
+            if len(found):
+                whose = f"of the user in {self._place(row + int(found[0]), 'user')}"
+                break
+            row += table.height
+        return InvalidPopulation(
+            f"the counts {whose} add up to too much",
+            allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
+            advice="count in larger units",
+        )
 
     def place_of_next(self, where: Where) -> Where:
         """Names a row of the next batch of a file by its index in the batch; `where` by its index in the file."""
@@ -327,12 +343,12 @@ class _Keys:
 
     Args:
         role: user or item.
+        secret: two words.
     """
 
-    def __init__(self, role: str) -> None:
-        drawn = SystemSource().words(2)
-        self._factor = drawn[0] | np.uint64(1)
-        self._seed = int(drawn[1] >> np.uint64(1))
+    def __init__(self, role: str, secret: Words) -> None:
+        self._factor = secret[0] | np.uint64(1)
+        self._seed = int(secret[1] >> np.uint64(1))
         self._role = role
         self._kind: str | None = None
 
@@ -343,19 +359,14 @@ class _Keys:
             column: the values.
             place: the words for its first row, for errors.
         """
-        import polars as pl
-
         if len(column) == 0:
             return np.empty(0, dtype=np.uint64)
-        kind = column.dtype
-        self.expect(kind, place)
-        if isinstance(kind, pl.Categorical | pl.Enum):
-            column = column.to_physical()
-        if not column.dtype.is_integer() or "128" in str(kind):
+        self.expect(column.dtype, place)
+        column = _plain(column)
+        if not column.dtype.is_integer() or "128" in str(column.dtype):
             return np.asarray(column.hash(self._seed).to_numpy(), dtype=np.uint64)
-        values = column.to_numpy().astype(np.uint64 if kind == pl.UInt64 else np.int64, copy=False)
         # An odd factor loses nothing.
-        keys: Words = values.view(np.uint64) * self._factor
+        keys: Words = column.to_numpy().view(np.uint64) * self._factor
         return keys
 
     def expect(self, dtype: pl.DataType, place: Callable[[], str]) -> None:
@@ -373,21 +384,12 @@ class _Keys:
             )
 
 
-def _plain(labels: pl.Series) -> pl.Series:
-    """Names of categories as text; integers of one width; other labels as they are."""
+def _plain(column: pl.Series) -> pl.Series:
+    """Categories as text; integers of one width; other values as they are."""
     import polars as pl
 
-    if isinstance(labels.dtype, pl.Categorical | pl.Enum):
-        return labels.cast(pl.String)
-    if labels.dtype.is_integer() and labels.dtype != pl.UInt64 and "128" not in str(labels.dtype):
-        return labels.cast(pl.Int64)
-    return labels
-
-
-def _add_to(totals: Integers, numbers: npt.NDArray[np.int32], counts: npt.NDArray[np.int32] | None) -> None:
-    """Add counts, or one for each, to the totals of these items; -1 is none."""
-    if counts is None and (len(numbers) == 0 or numbers.min() >= 0) and len(totals) <= len(numbers):
-        totals += np.bincount(numbers, minlength=len(totals))
-        return
-    kept = numbers >= 0
-    np.add.at(totals, numbers[kept].astype(np.intp), 1 if counts is None else counts[kept].astype(np.int64))
+    if isinstance(column.dtype, pl.Categorical | pl.Enum):
+        return column.cast(pl.String)
+    if column.dtype.is_integer() and column.dtype != pl.UInt64 and "128" not in str(column.dtype):
+        return column.cast(pl.Int64)
+    return column

@@ -33,9 +33,8 @@ PHASES = {
 
 
 PASSES = {
-    "read": "pass 1 of 3 over the table: reading rows",
-    "group": "pass 2 of 3 over the table: adding up by user",
-    "merge": "pass 3 of 3 over the table: users in order",
+    "read": "pass 1 of 2 over the table: reading rows",
+    "group": "pass 2 of 2 over the table: adding up by user",
 }
 
 

@@ -16,6 +16,7 @@ from fedhist.client.files.records import (
     NOBODY,
     Following,
     item_origin,
+    order_of_users,
     over_items,
     population_in,
     population_of,
@@ -118,12 +119,12 @@ class Loaded:
     frame_kind: str | None = None
 
 
-def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
-    """Read or make the population; a synthetic one is drawn from the seed.
+def load(wanted: Wanted, seed: int | None, *, follow: Following = NOBODY) -> Loaded:
+    """Read or make the population; a synthetic one is drawn from the seed, and so is the order of a table's users.
 
     Args:
         wanted: what the user asks for.
-        seed: of a synthetic population.
+        seed: None for a new order of a table's users each time; a synthetic population is then that of seed 0.
         follow: told how the reading of a table goes.
     """
     start = perf_counter()
@@ -131,9 +132,9 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
     hidden = wanted.users is not None and wanted.synthetic is None
     follow = NOBODY if hidden else follow
     if wanted.synthetic is not None:
-        loaded = _synthetic(wanted, wanted.synthetic, seed)
+        loaded = _synthetic(wanted, wanted.synthetic, seed or 0)
     elif wanted.path is not None:
-        read = partial(population_in, wanted.path, **_how(wanted, follow))
+        read = partial(population_in, wanted.path, **_how(wanted, seed, follow))
         loaded = _from_data(wanted, read, _name(wanted.path))
     elif is_matrix(wanted.data) or is_population(wanted.data):
         loaded = _from_memory(wanted)
@@ -142,7 +143,7 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
 
         frame = in_memory(wanted.data, wanted.columns)
         kind = frame_kind(frame)
-        read = partial(population_of, frame, **_how(wanted, follow))
+        read = partial(population_of, frame, **_how(wanted, seed, follow))
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
     if not (hidden or loaded.population.users):
         raise InvalidPopulation(
@@ -188,9 +189,14 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
-def _how(wanted: Wanted, follow: Following) -> dict[str, Any]:
+def _how(wanted: Wanted, seed: int | None, follow: Following) -> dict[str, Any]:
     """How tables are read."""
-    return {"columns": wanted.columns, "memory": wanted.memory, "follow": follow}
+    return {
+        "columns": wanted.columns,
+        "memory": wanted.memory,
+        "follow": follow,
+        "rng": order_of_users(seed),
+    }
 
 
 def _from_data(wanted: Wanted, read: Callable[[ItemChoice], SparsePopulation], name: str) -> Loaded:

@@ -195,7 +195,7 @@ def read_file(path: Path, vocabulary: Path | None) -> DataFile:
         population, digest = drawn_once(str(path), 0), drawn_digest(str(path), 0)
     else:
         digest = file_digest(path)
-        population = read_population(path)
+        population = read_population(path, seed=0)
     check_not_empty(population)
     if vocabulary is not None:
         population = _named(population, path, vocabulary)

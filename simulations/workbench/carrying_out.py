@@ -134,7 +134,7 @@ def carry_out(
         raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
     check_target(folder)
     watcher.phase("population")
-    loaded = load(asked, asked.seed or 0, follow=watcher)
+    loaded = load(asked, asked.seed, follow=watcher)
     plan = planned(**plan_fields(asked, settings, loaded.population))
     notes = (
         *_budget_notes(plan, settings),
@@ -298,7 +298,7 @@ def _trials(
         watcher.trial(number + 1, trials)
         seed = None if first is None else first + number
         again = number > 0 and asked.synthetic is not None
-        trial = load(asked, seed or 0) if again else loaded
+        trial = load(asked, seed) if again else loaded
         result = simulate(
             trial.population,
             plan,

@@ -12,7 +12,7 @@ import pytest
 
 from fedhist import Columns, InvalidInput
 from fedhist.client import Policy
-from tests.builders import table_of
+from tests.builders import rows_in_any_order
 from tests.support.api import (
     FILE_KEYS,
     KEYS,
@@ -143,7 +143,7 @@ class TestColumns:
         assert labels_of(found) == ("[0, 10)", "[10, 20)", "[20, inf)")
         assert origin_of(found) is ItemOrigin.PUBLIC
         # One row has no user, one no number; -3 is outside, and bob stays.
-        assert table_of(found).tolist() == [[1, 0, 2], [0, 0, 0]]
+        assert rows_in_any_order(found) == [[0, 0, 0], [1, 0, 2]]
         assert "2 rows of" in caplog.text
         assert "nothing" not in caplog.text
 

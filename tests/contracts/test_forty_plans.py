@@ -28,6 +28,8 @@ RECORDED = Path(__file__).parents[1] / "vectors" / "forty_plans.json"
 RECORDING = os.environ.get("FEDHIST_RECORD") == "1"
 USERS, ITEMS = 3_000, 60
 SEED = 17
+# Below a hundredth of a count; the noise of these releases is 75 and more.
+ROUNDED = 0.02
 
 
 @cache
@@ -132,6 +134,13 @@ def compare(name: str, found: dict[str, Any]) -> None:
     assert found == json.loads(RECORDED.read_text(encoding="utf-8"))[name]
 
 
+def compare_table(name: str, found: dict[str, Any]) -> None:
+    """How the values of clipped users are rounded depends on the order of users, and that on polars' hash of text."""
+    known = json.loads(RECORDED.read_text(encoding="utf-8"))[name]
+    assert found["values"] == pytest.approx(known["values"], abs=ROUNDED)
+    compare(name, found | {"values": known["values"]})
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_releases_what_it_did(name: str) -> None:
     plan = fedhist.Plan(**PLANS[name])
@@ -170,7 +179,9 @@ class TestTables:
             getattr(frame, f"write_{kind}")(data)
         items = [f"item {item}" for item in range(ITEMS)]
         release = fedhist.histogram(data, items=items, seed=SEED).release
-        compare("35 table", recorded_form(release))
+        compare_table("35 table", recorded_form(release))
+        other = fedhist.histogram(frame, items=items, seed=SEED).release
+        assert recorded_form(release) == recorded_form(other)
 
     def test_a_window(self, tmp_path: Path) -> None:
         items = [f"item {item}" for item in range(ITEMS)]
@@ -178,13 +189,13 @@ class TestTables:
         result = fedhist.histogram(
             tmp_path / "table.csv", items=items, time="when", window="2026-10-05/2026-10-18", seed=SEED
         )
-        compare("36 window", recorded_form(result.release))
+        compare_table("36 window", recorded_form(result.release))
 
     def test_numeric_bins(self) -> None:
         result = fedhist.histogram(
             self.frame(), item="minutes", bins=[0, 10, 20, 40, 60, 97], count="count", seed=SEED
         )
-        compare("37 bins", recorded_form(result.release))
+        compare_table("37 bins", recorded_form(result.release))
 
 
 @pytest.mark.slow

@@ -17,17 +17,15 @@ PLACES = {
     "fedhist.client.files.item_choice": "ItemChoice",
     "fedhist.client.files.matrix_files": "read_matrix write_matrix",
     "fedhist.client.files.memory": "MemoryLimit=Memory memory_limit",
-    "fedhist.client.files.merging": "merging_module=",
-    "fedhist.client.files.names": "StoredNames TextNames",
+    "fedhist.client.files.names": "StoredNames chosen_names order_of_texts",
     "fedhist.client.files.native_errors": "aloud_again silent_native_errors",
     "fedhist.client.files.new_files": "new_file",
     "fedhist.client.files.node_data": "read_node_data",
     "fedhist.client.files.numbering": "Numbering",
     "fedhist.client.files.parquet_sizes": "unpacked_sizes",
     "fedhist.client.files.records": "over_items population_in",
-    "fedhist.client.files.spool": "spool_module=",
     "fedhist.client.files.stored": "StoredPopulation",
-    "fedhist.client.files.tabulation": "Tabulation tabulation_module=",
+    "fedhist.client.files.tabulation": "Tabulation table_row tabulation_module=",
     "fedhist.client.files.text_lines": "records",
     "fedhist.client.files.unpacked": "LIMIT_VARIABLE unpacked_limit unpacked_module=",
     "fedhist.client.masked_device": (
@@ -179,7 +177,7 @@ PLACES = {
         "encode_table"
     ),
     "fedhist.protocol.sketch.table_hash": "HASHES",
-    "fedhist.protocol.sorting": "grouped_order order_by rising_order",
+    "fedhist.protocol.sorting": "rising_order",
     "fedhist.protocol.validation": "checked user_blocks",
     "fedhist.protocol.wire.codec": "decode encode",
     "fedhist.protocol.wire.envelope": (

@@ -1,7 +1,8 @@
-"""Names that need not fit in memory: in order, and read when they are needed."""
+"""Names of items in order, and each Python's own when it is needed."""
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import numpy as np
@@ -10,36 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.api import Numbering, StoredNames, TextNames
+from tests.support.api import Numbering, StoredNames, chosen_names, order_of_texts
+
+TEXTS = st.text(st.sampled_from("aäz\0€🎉"), max_size=20)
 
 
-@pytest.mark.parametrize("room", [0, 40, 1 << 20])
-def test_names_are_ordered_as_python_orders_them(room: int) -> None:
-    texts = st.text(st.sampled_from("aäz\0€🎉"), max_size=20)
-
-    @settings(max_examples=150, deadline=None)
-    @given(names=st.lists(texts, unique=True, min_size=1, max_size=40), data=st.data())
-    def check(names: list[str], data: st.DataObject) -> None:
-        totals = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
-        stored = TextNames(room=room)
-        cut = data.draw(st.integers(0, len(names)))
-        stored.append(pl.Series(names[:cut], dtype=pl.String))
-        stored.append(pl.Series(names[cut:], dtype=pl.String))
-        order = stored.order(np.array(totals)).tolist()
-        key = [(-total, len(name.encode()), name) for name, total in zip(names, totals, strict=True)]
-        assert order == sorted(range(len(names)), key=key.__getitem__)
-        assert list(stored.texts()) == names
-        chosen = stored.chosen(np.array(order))
-        assert list(chosen) == [names[number] for number in order]
-
-    check()
+@settings(max_examples=150, deadline=None)
+@given(names=st.lists(TEXTS, unique=True, min_size=1, max_size=40), data=st.data())
+def test_names_are_ordered_as_python_orders_them(names: list[str], data: st.DataObject) -> None:
+    totals = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
+    order = order_of_texts(pl.Series(names), np.array(totals)).tolist()
+    key = [(-total, len(name.encode()), name) for name, total in zip(names, totals, strict=True)]
+    assert order == sorted(range(len(names)), key=key.__getitem__)
+    chosen = chosen_names(StoredNames(pl.Series(names)), np.array(order))
+    assert list(chosen) == [names[number] for number in order]
 
 
-def test_stored_names_are_a_sequence() -> None:
-    names = [f"name-{n}-é" * (n % 3) for n in range(40_000)]
-    texts = TextNames(room=1000)
-    texts.append(pl.Series(names))
-    found = texts.chosen(np.arange(len(names)))
+def test_many_names_stay_in_their_column() -> None:
+    names = [f"name-{n}-é" * (n % 3) for n in range(100_000)]
+    found = chosen_names(StoredNames(pl.Series(names)), np.arange(len(names)))
     assert isinstance(found, StoredNames)
     assert (len(found), list(found)) == (len(names), names)
     assert (found[7], found[-1], found[5:9], found[9:1:-3]) == (
@@ -50,7 +40,8 @@ def test_stored_names_are_a_sequence() -> None:
     )
     assert found.index(names[39_998]) == 39_998
     with pytest.raises(IndexError):
-        found[40_000]
+        found[100_000]
+    assert list(pickle.loads(pickle.dumps(found))) == names  # noqa: S301 - ours
 
 
 @settings(max_examples=60, deadline=None)

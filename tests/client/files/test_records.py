@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedhist import InvalidInput, SparsePopulation, read_population
 from tests.support.api import MAX_USER_TOTAL, InvalidFile, InvalidPopulation
+from tests.support.populations import AnyOrder
 
 Write = Callable[..., Path]
 # A null character is what tells a binary file from text.
@@ -29,7 +30,7 @@ def dense(population: SparsePopulation) -> list[list[int]]:
     matrix = scipy.sparse.csr_array(
         (rows.counts, rows.items, rows.offsets), shape=(rows.users, rows.domain_size)
     )
-    return [[int(count) for count in row] for row in matrix.toarray()]
+    return AnyOrder([int(count) for count in row] for row in matrix.toarray())
 
 
 @pytest.fixture
@@ -270,7 +271,9 @@ class TestText:
             counts[item] = counts.get(item, 0) + count
         for name in ("any.csv", "any.parquet"):
             population = read_population(tmp_path / name)
-            found = [dict(zip(population.labels or [], row, strict=True)) for row in dense(population)]
+            found = AnyOrder(
+                dict(zip(population.labels or [], row, strict=True)) for row in dense(population)
+            )
             wanted = [
                 {label: user.get(str(label), 0) for label in population.labels or []}
                 for user in expected.values()

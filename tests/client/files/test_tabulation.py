@@ -13,12 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist import SparsePopulation
-from tests.support.api import MAX_USER_TOTAL, InvalidPopulation, ItemChoice, StoredPopulation, Tabulation
+from fedhist import SparsePopulation, SystemSource
+from tests.support.api import (
+    MAX_USER_TOTAL,
+    InvalidPopulation,
+    ItemChoice,
+    StoredPopulation,
+    Tabulation,
+    table_row,
+)
 from tests.support.api import MemoryLimit as Memory
 from tests.support.api import grouping_module as grouping
-from tests.support.api import merging_module as merging
 from tests.support.api import tabulation_module as tabulation
+from tests.support.populations import AnyOrder
 
 ROOMY, NO_ROOM = Memory(8 << 30, 2), Memory(1 << 28, 2)
 
@@ -36,14 +43,16 @@ rows_of_numbers = st.lists(
 
 
 def expected(rows: list[Row]) -> tuple[list[dict[Any, int]], list[Any]]:
-    """Users in order of appearance with their counts, and the items in order, in plain Python."""
+    """Users with their counts, and the items in order, in plain Python."""
     users: dict[Any, Counter[Any]] = {}
     totals: Counter[Any] = Counter()
     for user, item, count in rows:
         users.setdefault(user, Counter())[item] += count
         totals[item] += count
     order = sorted(totals, key=lambda item: (-totals[item], len(str(item).encode()), str(item)))
-    return [dict(one) for one in users.values()], order
+    return AnyOrder(
+        dict(sorted(one.items(), key=lambda pair: order.index(pair[0]))) for one in users.values()
+    ), order
 
 
 def read_back(population: SparsePopulation) -> tuple[list[dict[Any, int]], list[Any]]:
@@ -53,7 +62,7 @@ def read_back(population: SparsePopulation) -> tuple[list[dict[Any, int]], list[
             entries = slice(int(shard.offsets[place]), int(shard.offsets[place + 1]))
             items = shard.items[entries].tolist()
             users.append({labels[i]: c for i, c in zip(items, shard.counts[entries].tolist(), strict=True)})
-    return users, labels
+    return AnyOrder(users), labels
 
 
 def tabulate(
@@ -69,9 +78,10 @@ def tabulate(
     )
     if not counted:
         table = table.drop("count")
-    rows_in = Tabulation(memory=memory)
-    for start in range(0, len(rows), batch):
-        rows_in.add(table.slice(start, batch))
+    again = [(table.slice(start, batch), table_row) for start in range(0, len(rows), batch)]
+    rows_in = Tabulation(memory=memory, rng=SystemSource(), again=lambda: again)
+    for piece, where in again:
+        rows_in.add(piece, where)
     return rows_in.population(**options)
 
 
@@ -82,8 +92,7 @@ def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(Memory, "batch_rows", 5)
         monkeypatch.setattr(tabulation, "_PARTITION_ROWS", 2)
         monkeypatch.setattr(grouping, "_MOST_ROWS", 3)
-        monkeypatch.setattr(merging, "_BUCKETS", 5)
-        monkeypatch.setattr(merging, "_MERGED_PAIRS", 2)
+        monkeypatch.setattr(tabulation, "_FEWEST_ROWS", 4)
 
 
 @pytest.mark.usefixtures("_parts")
@@ -108,7 +117,7 @@ class TestAnyWay:
     def test_items_of_a_list_in_its_order_and_every_user_stays(self) -> None:
         rows: list[Row] = [("a", "x", 1), ("b", "y", 2), ("c", "x", 4), ("c", "z", 1)]
         found = tabulate(rows, batch=2, memory=NO_ROOM, choice=ItemChoice(listed=["z", "w", "x"]))
-        assert read_back(found) == ([{"x": 1}, {}, {"z": 1, "x": 4}], ["z", "w", "x"])
+        assert read_back(found) == ([{"x": 1}, {}, {"x": 4, "z": 1}], ["z", "w", "x"])
         assert (found.dropped_items, found.dropped_count) == (1, 2)
 
     def test_names_that_are_written_alike_are_one_item(self) -> None:
@@ -129,19 +138,28 @@ def test_a_user_with_more_rows_than_a_piece_is_one_user(monkeypatch: pytest.Monk
         assert read_back(found) == expected(rows)
 
 
-def test_keys_that_share_their_first_bits_are_told_apart() -> None:
-    """32 bits group the users; where two share them, all bits do."""
-    keys = np.array([5, 5 | 1 << 20, 5, 5 | 1 << 20, 7 << 50], dtype=np.uint64)
-    rows = grouping.Rows(
-        users=keys, items=np.array([0, 0, 1, 0, 2], dtype=np.int32), places=np.arange(5), counts=None
-    )
-    found = grouping.added_up([rows], bits=0, item_bits=2)
-    assert found.keys.tolist() == [5, 5 | 1 << 20, 7 << 50]
-    assert (found.lengths.tolist(), found.items.tolist(), found.counts.tolist()) == (
-        [2, 1, 1],
-        [0, 1, 0, 2],
-        [1, 1, 2, 1],
-    )
+@pytest.mark.parametrize("item_bits", [2, 7, 20, 31])
+@pytest.mark.parametrize("bits", [0, 5, 10])
+def test_keys_that_differ_in_one_bit_are_two_users(bits: int, item_bits: int) -> None:
+    """Whatever is left of a key beside the rank of an item."""
+    keys = np.append(np.uint64(0), np.uint64(1) << np.arange(64 - bits, dtype=np.uint64))
+    for counts in (None, np.full(3 * len(keys), 2)):
+        users = np.tile(keys, 3)
+        items = np.repeat(np.array([0, 1, 0], dtype=np.uint64), len(keys))
+        rows, sums = grouping.added_up([grouping.Rows(users, items, counts)], bits=bits, item_bits=item_bits)
+        assert np.array_equal(np.unique(rows.users), keys)
+        assert sums.begins.tolist() == list(range(0, 2 * len(keys), 2))
+        assert sums.items.tolist() == [0, 1] * len(keys)
+        assert sums.counts.tolist() == [2 if counts is None else 4, 1 if counts is None else 2] * len(keys)
+
+
+@pytest.mark.parametrize("memory", [ROOMY, NO_ROOM])
+def test_two_users_are_never_one_among_a_million_items(memory: Memory) -> None:
+    """20 bits of a row's word are the item's: whole numbers keep all bits of their keys all the same."""
+    users = np.arange(1 << 20, dtype=np.int64) << 44
+    rows = Tabulation(memory=memory, rng=SystemSource())
+    rows.add(pl.DataFrame({"user": users, "item": np.arange(1 << 20)}))
+    assert rows.population().users == 1 << 20
 
 
 def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
@@ -155,7 +173,7 @@ def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
 
 
 def test_columns_of_other_types_in_another_file_are_refused() -> None:
-    rows = Tabulation(memory=ROOMY)
+    rows = Tabulation(memory=ROOMY, rng=SystemSource())
     rows.add(pl.DataFrame({"user": [1], "item": ["x"]}))
     with pytest.raises(
         InvalidPopulation, match="the users are integers at first, and text from row 2 of the table"
@@ -165,7 +183,7 @@ def test_columns_of_other_types_in_another_file_are_refused() -> None:
 
 def test_a_category_is_its_name(tmp_path: Path) -> None:
     table = pl.DataFrame({"user": ["a", "b", "a"], "item": ["x", "y", "x"]}).cast({"item": pl.Categorical})
-    rows = Tabulation(memory=ROOMY)
+    rows = Tabulation(memory=ROOMY, rng=SystemSource())
     for start in range(3):
         rows.add(table.slice(start, 1))
     assert read_back(rows.population()) == ([{"x": 2}, {"y": 1}], ["x", "y"])
