@@ -10,7 +10,7 @@ import pytest
 
 from fedhist import InvalidInput, Plan, read_population, simulate
 from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
-from tests.support.api import ItemOrigin
+from tests.support.api import ItemOrigin, write_matrix
 
 REASON = "not private: the items were inferred from the data"
 PRIVATE = {"ledger": ("--ledger", "led.db"), "not evaluated": ()}
@@ -40,7 +40,7 @@ def files(fedhist: Fedhist, table: Path, tmp_path: Path) -> dict[str, Path]:
     pl.read_csv(table).write_csv(tmp_path / "t.tsv", separator="\t")
     pl.read_csv(table).write_ndjson(tmp_path / "t.jsonl")
     pl.read_csv(table).write_parquet(tmp_path / "t.parquet")
-    assert fedhist("data", "import", table, "--out", "t.npz").code == 0
+    write_matrix(read_population(table), tmp_path / "t.npz")
     return {kind: tmp_path / f"t.{kind}" for kind in ("csv", "tsv", "jsonl", "parquet", "npz")}
 
 

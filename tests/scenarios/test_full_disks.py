@@ -288,7 +288,6 @@ class TestEveryOtherFile:
     COMMANDS = (
         ("report", "{run}", "--out", "{disk}/report.html"),
         ("figure", "{run}", "released", "--out", "{disk}/figure.svg"),
-        ("data", "import", "{visits}", "--out", "{disk}/visits.npz"),
         ("plan", "--users", "50", "--items", "5", "--csv", "{disk}/rows.csv"),
         ("plan", "--users", "50", "--items", "5", "--figure", "{disk}/curve.png"),
         ("compare", "--users", "50", "--items", "5", "--trials", "1", "--workers", "1", "--out", "{disk}/c"),

@@ -67,7 +67,6 @@ class TestSeeds:
         for ask in (
             lambda more: library.histogram(frame, items=ITEMS, ledger=tmp_path / "other", **more),
             lambda more: session.histogram(frame, items=ITEMS, **more),
-            lambda more: session.histograms(frame, ["item"], total_epsilon=1, **more),
         ):
             for more in ({"seed": 1}, {"evaluate": True}):
                 with pytest.raises(library.InvalidInput, match="is not private"):
