@@ -71,7 +71,7 @@ def _is_user_first(path: Path, seed: int) -> bool:
     """Whether this seed puts the user before all others, and the one with an item of their own behind them."""
     shards = load(Asked(data=path, item_names=_ITEMS), seed).population.shards()
     items = [item for shard in shards for item in shard.items.tolist()]
-    return items[0] == _ITEMS.index("own") and items[-1] == _ITEMS.index("last")
+    return (items[0], items[-1]) == (_ITEMS.index("own"), _ITEMS.index("last"))
 
 
 def _released(
