@@ -78,6 +78,7 @@ class Answering:
             raise InvalidPopulation(
                 f"the data has {shard.domain_size} items and the plan {items}",
                 allowed="the same closed domain on every device",
+                code="other-number-of-items",
             )
         summed = self._measurement.of(shard, source=self._draws)
         self._values += summed.values
@@ -132,5 +133,6 @@ def add_noise_share(request: Request, values: Integers, *, source: Source) -> In
         raise InvalidInput(
             "a share of noise for values that take none",
             allowed="the whole answer to a request of a plan with noise from devices",
+            code="no-noise-to-share",
         )
     return values + share.draw(len(values), source=source.fork("device", "noise-share", request.round.value))

@@ -242,6 +242,8 @@ def _secret(database: sqlite3.Connection, path: Path) -> bytes:
         return secret
     if not (isinstance(row[0], bytes) and len(row[0]) == SECRET_BYTES):
         raise UnusableMemory(
-            f"the secret in the device's memory {path} is damaged", allowed="a memory that fedhist wrote"
+            f"the secret in the device's memory {path} is damaged",
+            allowed="a memory that fedhist wrote",
+            code="damaged-secret",
         )
     return row[0]

@@ -170,18 +170,21 @@ class NodeSettings:
                 "the node's configuration has only one of identity-path and directory-path",
                 allowed="both, or neither",
                 advice="signed masking needs the node's key and the list of all public keys",
+                code="half-given",
             )
         if (self.db_url is None) != (self.query is None):
             raise InvalidInput(
                 "the node's configuration has only one of db-url and query",
                 allowed="both, or neither",
                 advice="a database needs its address and what to ask it",
+                code="half-given",
             )
         if self.db_url is not None and self.data_path is not None:
             raise InvalidInput(
                 "the node's configuration has both a data-path and a db-url",
                 allowed="one of the two",
                 advice="leave one out",
+                code="two-sources-of-data",
             )
 
     @property
@@ -268,6 +271,7 @@ def _check_name(name: str) -> None:
         f"the node's configuration has the unknown key {name}",
         allowed=", ".join(known),
         advice=f"write {near[0]} if you meant that" if near else "leave it out",
+        code="unknown-key",
     )
 
 
@@ -305,6 +309,7 @@ def _converted(key: Key, value: object) -> object:
         f"{key.name} in the node's configuration is {'no text' if key.kind is Kind.ADDRESS else repr(value)}",
         allowed=_EXAMPLES[key.kind],
         advice=f"it is {key.help}".replace("`", ""),
+        code="bad-value",
     )
 
 

@@ -89,12 +89,15 @@ class Policy:
                 "a device has a max-delta and no max-epsilon",
                 allowed="both, or a max-epsilon alone",
                 advice="set max-epsilon: with any epsilon next to nothing is hidden, whatever the delta",
+                code="delta-without-epsilon",
             )
         if self.is_limited:
             Limit(self.max_epsilon, self.max_delta)
         if not 0 <= self.max_plan_delta < 1:
             raise InvalidPlan(
-                f"a device's largest delta of one plan is {self.max_plan_delta}", allowed="from 0 to below 1"
+                f"a device's largest delta of one plan is {self.max_plan_delta}",
+                allowed="from 0 to below 1",
+                code="bad-largest-delta",
             )
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")

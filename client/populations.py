@@ -53,6 +53,7 @@ class SparsePopulation:
                 f"there are {len(self.labels):,} labels for {self.domain_size:,} items",
                 allowed="one label for each item",
                 advice="pass the labels in the order of the columns",
+                code="wrong-number-of-labels",
             )
 
     def __repr__(self) -> str:
@@ -144,7 +145,10 @@ class SparsePopulation:
         """
         if d < 1:
             raise InvalidInput(
-                f"the number of items to keep is {d}", allowed="1 or more", advice="keep at least one item"
+                f"the number of items to keep is {d}",
+                allowed="1 or more",
+                advice="keep at least one item",
+                code="bad-top-items",
             )
         kept = np.argsort(-self.totals(), kind="stable")[:d]
         top = self.select_items(kept, labels=kept.tolist() if self.labels is None else None)
@@ -203,7 +207,9 @@ class SparsePopulation:
             raise InvalidInput("an item was chosen twice", allowed=allowed, advice="choose each item once")
         if len(present) < len(chosen) and not named:
             raise InvalidInput(
-                "an item that nobody has would have no label", allowed="labels for the chosen items"
+                "an item that nobody has would have no label",
+                allowed="labels for the chosen items",
+                code="item-without-label",
             )
 
 
@@ -263,6 +269,7 @@ def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArr
             f"the population is {what}",
             allowed="a scipy sparse matrix of users by items",
             advice="make rows of the users and columns of the items",
+            code="not-a-matrix",
         )
     domain_size = int(matrix.shape[1])
     if matrix.format == "csr":
@@ -305,5 +312,6 @@ def _distinct(labels: Sequence[Label] | None) -> tuple[Label, ...] | None:
             "two items have the same label",
             allowed="a different label for each item",
             advice="rename one of them",
+            code="repeated-item",
         )
     return tuple(labels)

@@ -93,5 +93,6 @@ def _names(loaded: tuple[str, ...], method: str | None) -> tuple[str, ...] | Non
             f"there is no plugin {method!r}",
             allowed=", ".join(names) or "methods that were registered",
             advice="call fedhist.register or fedhist.load_plugin first",
+            code="unknown-plugin",
         )
     return found

@@ -48,6 +48,7 @@ def virtual_users(context: Context) -> Population:
             f"a virtual node needs fedhist's simulations, and a bundle has none ({error.name} is missing)",
             allowed="an environment in which the same version of fedhist is installed",
             advice="run pip install '.[simulation]' in the checkout, with the Python that runs flwr",
+            code="no-simulations",
         ) from error
     return users_of(context.node_config, context.run_config)
 

@@ -208,16 +208,22 @@ def read_event(record: Mapping[str, Any]) -> Event:
     """The event in this record. DecodeError if its kind is unknown, or its fields are not exactly the expected ones."""
     kind = record.get("event")
     if not isinstance(kind, str) or kind not in EVENTS:
-        raise DecodeError("a record of no known event")
+        raise DecodeError("a record of no known event", code="unknown-event")
     event = EVENTS[kind]
     due = {f.name: str(f.type) for f in fields(event)}
     given = set(record) - {"event"}
     if given != set(due):
         missing, more = sorted(set(due) - given), sorted(given - set(due))
-        raise DecodeError(f"a record of {kind!r} has missing fields {missing} and unknown fields {more}")
+        raise DecodeError(
+            f"a record of {kind!r} has missing fields {missing} and unknown fields {more}",
+            code="wrong-fields",
+        )
     for name, annotation in due.items():
         if not any(_is(record[name], option) for option in annotation.split(" | ")):
-            raise DecodeError(f"the field {name} of a record of {kind!r} is not of type {annotation}")
+            raise DecodeError(
+                f"the field {name} of a record of {kind!r} is not of type {annotation}",
+                code="field-of-wrong-type",
+            )
     return event(**{name: record[name] for name in due})
 
 

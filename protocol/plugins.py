@@ -97,6 +97,7 @@ class Plugin:
                 f"the name of a {self.kind.words} is {self.name!r}",
                 allowed="up to 64 lower-case letters, digits, dots and dashes",
                 advice="set name on the class",
+                code="bad-name",
             )
         if not isinstance(self.version, str) or (self.version and not _VERSION.fullmatch(self.version)):
             raise InvalidInput(
@@ -167,6 +168,7 @@ class Registry(dict[str, T], Generic[T]):
                     f"no instance of {thing.__qualname__} can be made without arguments ({type(error).__name__})",
                     allowed="a class that needs no arguments, or an instance",
                     advice="register an instance: fedhist.register(MyClass(...))",
+                    code="needs-arguments",
                 ) from error
         self.check(thing)
         return cast(T, thing)
@@ -184,12 +186,14 @@ def enter(thing: Any) -> Plugin:
         raise InvalidInput(
             f"{made.__qualname__} is no selector, measurement or release rule",
             allowed="a class that derives from Selector, Measurement or ReleaseRule",
+            code="not-a-plugin",
         )
     if missing := sorted(getattr(made, "__abstractmethods__", ())):
         raise InvalidInput(
             f"the {registry.kind.words} {made.__qualname__} has no {', '.join(missing)}",
             allowed=f"a {registry.kind.words} with all methods of its base class",
             advice=f"define {missing[0]}",
+            code="unfinished-plugin",
         )
     kept, source = registry.taken(thing), _source.get()
     plugin = Plugin(
@@ -201,6 +205,7 @@ def enter(thing: Any) -> Plugin:
             f"the name {name} is that of a built-in {plugin.kind.words}",
             allowed=f"a {plugin.kind.words} with a name of its own",
             advice="choose another name",
+            code="built-in-name",
         )
     before = plugin_named(plugin.kind, name)
     if before is not None and before.given is not thing and before.source != source:
@@ -208,6 +213,7 @@ def enter(thing: Any) -> Plugin:
             f"a {plugin.kind.words} {name} is registered already, from {before.source.words}",
             allowed="one of each name",
             advice="choose another name",
+            code="registered-already",
         )
     _PLUGINS[plugin.kind, name] = plugin
     registry[name] = kept
@@ -274,6 +280,7 @@ def load_file(path: str) -> tuple[Plugin, ...]:
             f"the plugin {path} can't be read ({error.strerror or type(error).__name__})",
             allowed="a Python file",
             advice="check the path",
+            code="not-readable",
         ) from None
     source = Source(path, os.path.realpath(path))
     # Dataclasses look their module up while they are made.
@@ -290,7 +297,9 @@ def load_file(path: str) -> tuple[Plugin, ...]:
         found = tuple(plugin for plugin in registered() if plugin.source == source)
         if not found:
             raise InvalidFile(
-                f"the plugin {path} registers nothing", allowed="a file that calls fedhist.register"
+                f"the plugin {path} registers nothing",
+                allowed="a file that calls fedhist.register",
+                code="registers-nothing",
             )
     return found
 
@@ -307,9 +316,15 @@ def _not_run(path: str, error: BaseException) -> InvalidFile:
     number = error.lineno if isinstance(error, SyntaxError) else frames[-1] if frames else None
     where = f"the plugin {path}" + (f", line {number}" if number else "")
     if isinstance(error, InvalidInput):
-        return InvalidFile(f"{where}: {error.problem}", allowed=error.allowed, advice=error.advice)
+        return InvalidFile(
+            f"{where}: {error.problem}", allowed=error.allowed, advice=error.advice, code=error.code
+        )
     kind = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
-    return InvalidFile(f"{where} can't be run ({kind})", allowed="a Python file that runs without an error")
+    return InvalidFile(
+        f"{where} can't be run ({kind})",
+        allowed="a Python file that runs without an error",
+        code="plugin-failed",
+    )
 
 
 @cache
@@ -396,7 +411,11 @@ def read_names(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not (isinstance(value, list) and all(isinstance(one, str) and _NAMED.fullmatch(one) for one in value)):
-        raise InvalidPlan("the plan's plugins are not a list of names", allowed="what to_json wrote")
+        raise InvalidPlan(
+            "the plan's plugins are not a list of names",
+            allowed="what to_json wrote",
+            code="not-a-list-of-plugins",
+        )
     return tuple(value)
 
 

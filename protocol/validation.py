@@ -102,6 +102,7 @@ def whole_counts(values: npt.NDArray[Any], place: Callable[[int], str]) -> npt.N
             f"the count at {place(start + entry)} is {kind}",
             allowed=_WHOLE_COUNTS,
             advice="correct or remove that entry",
+            code="bad-count",
         )
     return values.astype(np.int32, copy=False)
 
@@ -157,18 +158,22 @@ def _flat(values: npt.ArrayLike, name: str, *, kinds: str) -> npt.NDArray[Any]:
             f"the {name} have the type {array.dtype} and {array.ndim} dimension(s)",
             allowed=f"one dimension of {allowed}",
             advice="pass the three arrays of compressed sparse rows",
+            code="wrong-arrays",
         )
     return array
 
 
 def _check_shape(users: int, domain_size: int) -> None:
     if users < 0:
-        raise InvalidPopulation("there are no offsets", allowed="one more offset than users")
+        raise InvalidPopulation(
+            "there are no offsets", allowed="one more offset than users", code="no-offsets"
+        )
     if not 1 <= domain_size <= MAX_COLUMNS:
         raise InvalidPopulation(
             f"the domain has {domain_size:,} items (columns)",
             allowed=f"1 to {MAX_COLUMNS:,} items",
             advice="check that rows are users and columns are items",
+            code="bad-domain",
         )
 
 
@@ -178,12 +183,14 @@ def _check_offsets(offsets: npt.NDArray[Any], items: int, counts: int) -> Intege
             f"there are {items:,} item numbers and {counts:,} counts",
             allowed="one count for each item number",
             advice="pass the three arrays of the same matrix",
+            code="lengths-differ",
         )
     if offsets[0] != 0 or offsets[-1] != items:
         raise InvalidPopulation(
             f"the offsets run from {offsets[0]} to {offsets[-1]} for {items:,} entries",
             allowed="offsets from 0 to the number of entries",
             advice="pass the three arrays of the same matrix",
+            code="bad-offsets",
         )
     for start in range(0, len(offsets) - 1, _PIECE):
         piece = offsets[start : start + _PIECE + 1]
@@ -193,6 +200,7 @@ def _check_offsets(offsets: npt.NDArray[Any], items: int, counts: int) -> Intege
                 f"the offsets fall at row {start + int(np.argmax(falls))} (counted from 0)",
                 allowed="offsets that never fall",
                 advice="build the rows again from the source",
+                code="falling-offsets",
             )
     return offsets.astype(np.int64, copy=False)
 
@@ -208,6 +216,7 @@ def _check_items(items: npt.NDArray[Any], offsets: Integers, domain_size: int) -
             f"entry {entry - int(offsets[row])} of row {row} (from 0) names an item outside the domain",
             allowed=f"item numbers from 0 to {domain_size - 1:,}",
             advice="number the items from 0, or make the domain larger",
+            code="item-outside-domain",
         )
     return items.astype(np.int32, copy=False)
 
@@ -240,6 +249,7 @@ def _check_totals(histograms: Histograms) -> None:
                 f"add up to more than {MAX_USER_TOTAL:,}",
                 allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
                 advice="count in larger units",
+                code="total-too-large",
             )
 
 

@@ -122,6 +122,7 @@ def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -
             "the run-config has a seed, and the run is no simulation: anyone who knows the seed can take the noise off",
             allowed="a seed where Flower simulates the nodes",
             advice="leave seed out; no node was asked, and nothing was spent",
+            code="seed-in-a-deployment",
         )
     if settings.seed is not None and settings.ledger is not None:
         # Only the nodes know whether their users are synthetic.
@@ -129,6 +130,7 @@ def run_settings(grid: Grid, settings: GridSettings, *, label: str = "flower") -
             "the run-config has a seed and a ledger: a seeded run protects nobody, so nobody can be charged for it",
             allowed="one of the two",
             advice="leave seed out; no node was asked, and nothing was spent",
+            code="seed-with-ledger",
         )
     check_target(settings.out)
     labels = listed_items(settings)
@@ -179,6 +181,7 @@ def _check_delta(plan: Plan) -> None:
             f"all rounds of the plan may cost delta {delta:g}",
             allowed=f"up to {MAX_PLAN_DELTA:g}, which is what nodes with real users answer",
             advice="lower --delta and --delta-select to well below 1 over the number of users",
+            code="delta-too-large",
         )
 
 

@@ -216,12 +216,14 @@ class Collector:
             reasons = faults_in_words(self.tally.faults, self.tally.dropped)
             raise RoundFailed(
                 f"round {request.round}: no node gave an answer ({reasons or 'none was asked'}); "
-                "nothing was released"
+                "nothing was released",
+                code="no-answer",
             )
         if self.users > request.plan.users:
             raise RoundFailed(
                 f"round {request.round}: the nodes declare {self.users} users and the plan is for "
-                f"{request.plan.users}; nothing was released. Make a plan for all of them"
+                f"{request.plan.users}; nothing was released. Make a plan for all of them",
+                code="too-many-users",
             )
         return Total(
             users=self.users,

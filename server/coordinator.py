@@ -116,6 +116,7 @@ def run_rounds(
             raise InvalidPlan(
                 "a method declared its charges before the run and none in it; nothing was released",
                 allowed="charges that follow from the plan and the threshold alone",
+                code="charges-not-declared",
             )
         if isinstance(state, Released) and not simulated:
             # A key's number in a transport tells how many others there are: for simulations only.
@@ -159,7 +160,9 @@ def _plugins_words_hidden(source: Source) -> Iterator[None]:
         if not (blame := blamed(error)):
             raise
         cause = error if source.seeded else None
-        raise FedhistError(f"{blame}; run it in Python with a seed to see more") from cause
+        raise FedhistError(
+            f"{blame}; run it in Python with a seed to see more", code="plugin-failed"
+        ) from cause
 
 
 def _charged_ahead(request: Request) -> bool:
@@ -182,10 +185,12 @@ def _check_total(request: Request, total: Total) -> None:
     if total.users < minimum:
         raise RoundFailed(
             f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum} "
-            "(--minimum-cohort); nothing was released"
+            "(--minimum-cohort); nothing was released",
+            code="too-few-users",
         )
     if request.measurement.share is not None and total.shares < request.plan.minimum_survivors:
         raise RoundFailed(
             f"round {request.round}: {total.shares} participants' shares of noise are in the sum and the plan asks for "
-            f"at least {request.plan.minimum_survivors}; nothing was released"
+            f"at least {request.plan.minimum_survivors}; nothing was released",
+            code="too-few-noise-shares",
         )

@@ -70,6 +70,7 @@ def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost
         raise InvalidPlan(
             f"the {kind.words} {name} declares its charges as a {type(charges).__name__} of something else",
             allowed="a tuple of charges",
+            code="charges-not-a-tuple",
         )
     for charge in charges:
         if (charge.round, charge.neighbours) != (round_, plan.neighbours):
@@ -79,6 +80,7 @@ def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost
                 advice="exponential_charge and gaussian_charge of fedhist.server.selection.contract make such charges"
                 if kind is Kind.SELECTOR
                 else "",
+                code="wrong-charge",
             )
     total = basic_total(charges) if all(charge.private for charge in charges) else budget
     if total.epsilon > budget.epsilon * _SLACK or total.delta > budget.delta * _SLACK:
@@ -87,5 +89,6 @@ def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost
             f"the {kind.words} {name} charges epsilon {total.epsilon:.6g} and delta {total.delta:.3g}",
             allowed=f"at most the plan's {fields}, which devices count: {budget.epsilon:.6g} and {budget.delta:.3g}",
             advice="raise them, or let it charge less",
+            code="charge-too-large",
         )
     return tuple(charges)

@@ -43,7 +43,8 @@ def enough_nodes(
         if monotonic() >= until:
             earlier = f" (not asked again: {names_by_reason(not_asked)})" if not_asked else ""
             raise RoundFailed(
-                f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
+                f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released",
+                code="too-few-nodes",
             )
         sleep(_POLL_SECONDS)
 

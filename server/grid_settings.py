@@ -66,22 +66,34 @@ class GridSettings:
         for name in ("timeout", "node_timeout"):
             if not getattr(self, name) > 0:
                 raise InvalidInput(
-                    f"{_key(name)} is {getattr(self, name)}", allowed="a positive number of seconds"
+                    f"{_key(name)} is {getattr(self, name)}",
+                    allowed="a positive number of seconds",
+                    code="bad-timeout",
                 )
         if self.minimum_nodes < 1:
-            raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
+            raise InvalidInput(
+                f"minimum-nodes is {self.minimum_nodes}",
+                allowed="a whole number, 1 or more",
+                code="bad-minimum",
+            )
         if self.bins is not None and self.items_file is not None:
             raise InvalidInput(
                 "bins together with an items-file",
                 allowed="one of the two",
                 advice="the bins are the list of items, so leave the file out",
+                code="bins-with-other-items",
             )
         if self.trace and self.out is None:
-            raise InvalidInput("trace without out", allowed="trace=true with a folder to write it into")
+            raise InvalidInput(
+                "trace without out",
+                allowed="trace=true with a folder to write it into",
+                code="trace-without-out",
+            )
         if self.plan.is_signed != (self.directory is not None):
             raise InvalidInput(
                 "signed masking and a directory of keys do not go together",
                 allowed="a directory with masking secagg-signed, and only there",
+                code="directory-without-signatures",
             )
 
 
@@ -98,10 +110,14 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
         raise InvalidInput(
             f"the run-config has the unknown keys {', '.join(unknown)}",
             allowed="the keys that pyproject.toml lists",
+            code="unknown-key",
         )
     if "users" not in given:
         raise InvalidInput(
-            "the run-config has no users", allowed="the public size of the cohort", advice="add users=1000"
+            "the run-config has no users",
+            allowed="the public size of the cohort",
+            advice="add users=1000",
+            code="no-users",
         )
     if "plugin" in given:
         # Before the plan, which may name what they hold.
@@ -166,6 +182,7 @@ def _convert(name: str, value: Value) -> Path | int | float | bool | str:
     raise InvalidInput(
         f"{_key(name)} is of the wrong type",
         allowed="text for paths and bins, true or false for trace, numbers for the others",
+        code="bad-value",
     )
 
 

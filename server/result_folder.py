@@ -55,7 +55,9 @@ def check_target(target: Path | None) -> None:
             f"can't make the folder {target} ({error.strerror})", allowed="a new folder", advice=advice
         ) from None
     else:
-        raise InvalidFile(f"{target} exists already", allowed="a new folder", advice=advice)
+        raise InvalidFile(
+            f"{target} exists already", allowed="a new folder", advice=advice, code="exists-already"
+        )
     parent = target.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InvalidFile(
@@ -88,6 +90,7 @@ def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> 
                 f"there is no room for the folder {target} ({error.strerror}; it may need {needed:,} bytes)",
                 allowed="a new folder on a disk with room",
                 advice="nothing was spent on it; make room, or choose another folder",
+                code="no-room",
             ) from None
         if not made:
             raise InvalidFile(

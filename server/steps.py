@@ -108,6 +108,7 @@ class Publish:
                 raise InvalidPlan(
                     f"the release rule {self.rule.name} charged the ledger while it drew; nothing was released",
                     allowed="rules that declare all that they cost in charges()",
+                    code="charged-while-drawing",
                 )
         release = replace(
             release,
@@ -199,6 +200,7 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
             "the relation add-or-remove-one with nodes, which say how many users they have",
             allowed="zero-out or replace-one in a deployment",
             advice="use --neighbours zero-out, under which the number of users is public",
+            code="shows-users",
         )
     if plan.plugins != named_by(plan.selector, plan.release):
         raise OtherPlugin(
@@ -214,6 +216,7 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
                 f"the {method_of(charge)} is not private",
                 allowed="private methods outside simulations",
                 advice=private_instead(charge),
+                code="not-private",
             )
 
 
@@ -232,17 +235,20 @@ def _check_built(rule: ReleaseRule, plan: Plan, release: object) -> None:
         raise InvalidPlan(
             f"the release rule {rule.name} did not build a release with a value for each item; nothing was released",
             allowed="a Release whose histogram is an array of finite floats, as many as the plan has items",
+            code="bad-release",
         )
     numbers = (release.threshold, release.standard_error)
     if not all(is_number(number) and math.isfinite(number) for number in numbers):
         raise InvalidPlan(
             f"the release rule {rule.name} left the threshold or the standard error open; nothing was released",
             allowed="finite numbers for both",
+            code="bad-release-numbers",
         )
     if shape and not (release.labels is None and release.keys is None):
         raise InvalidPlan(
             f"the release rule {rule.name} gave items names or numbers of its own; nothing was released",
             allowed="over a closed domain, a Release without labels and keys",
+            code="items-of-its-own",
         )
 
 
@@ -263,17 +269,20 @@ def _check_selection(plan: Plan, selection: object) -> None:
         raise InvalidPlan(
             f"the selector {plan.selector} returned no Selection with a Threshold",
             allowed="Selection(plan.at_steps(...))",
+            code="no-selection",
         )
     scored = len(plan.candidate_steps if selection.candidates is None else selection.candidates)
     if not (_is_list(selection.scores, scored) and _is_list(selection.candidates, scored)):
         raise InvalidPlan(
             f"the selector {plan.selector} returned scores that are not one finite number a candidate",
             allowed="arrays of as many scores as candidates, or none",
+            code="bad-scores",
         )
     if (selection.mechanism is not None) != plan.chooses_mechanism:
         raise InvalidPlan(
             f"the selector {plan.selector} chose a mechanism that the plan names, or none where it has to",
             allowed="a mechanism with the mechanism auto, and nowhere else",
+            code="wrong-mechanism",
         )
     if selection.mechanism is not None:
         plan = plan.ways[selection.mechanism]
@@ -284,6 +293,7 @@ def _check_selection(plan: Plan, selection: object) -> None:
         raise InvalidPlan(
             f"the selector {plan.selector} chose a threshold outside of the plan's range",
             allowed="plan.at_steps(...), which stays inside",
+            code="threshold-out-of-range",
         )
 
 

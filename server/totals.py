@@ -60,6 +60,7 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
             "both epsilon and total-epsilon are given",
             allowed="one of them: the budget of the histogram, or of all rounds together",
             advice="leave --epsilon out",
+            code="epsilon-and-total",
         )
     if total_delta is not None:
         if {"delta", "delta_select"} & set(chosen):
@@ -67,6 +68,7 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
                 "both total-delta and a delta of one round are given",
                 allowed="the total or its parts",
                 advice="leave --delta and --delta-select out",
+                code="delta-and-total",
             )
         if total_delta == 0 and chosen.get("domain", "closed") == "closed":
             chosen = {"mechanism": "laplace"} | chosen
@@ -95,6 +97,7 @@ def planned(*, total_epsilon: float | None = None, total_delta: float | None = N
             "total-delta without total-epsilon",
             allowed="both of them, or the budgets of single rounds",
             advice="add --total-epsilon, or use --delta",
+            code="total-delta-alone",
         )
     return Plan(**fields)
 
@@ -155,6 +158,7 @@ def deltas_for(total_epsilon: float, total_delta: float, chosen: dict[str, Any])
             f"total-delta is {total_delta:g}, and what comes beside the histogram spends {others:.3g} of it",
             allowed=f"a total-delta well above {others:.3g}",
             advice="raise --total-delta",
+            code="total-delta-too-small",
         )
     return {"delta": rounded_down(total_delta - others), "delta_select": selects}
 
@@ -179,6 +183,7 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
             f"a total-epsilon with the selector {first.selector}, which is not private",
             allowed="a total-epsilon with selectors that are private",
             advice="use --epsilon",
+            code="not-private",
         )
     if others >= total:
         raise InvalidPlan(
@@ -186,6 +191,7 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
             "is left for the histogram",
             allowed="a smaller epsilon-select",
             advice="leave --epsilon-select out, or raise --total-epsilon",
+            code="nothing-left",
         )
     if others > 0:
         # A histogram that has a part of delta alone may have a larger epsilon than all rounds have with all of it.

@@ -169,18 +169,21 @@ def read_trace(path: Path) -> Trace:
         text = path.read_bytes().decode("utf-8")
     except OSError:
         raise InvalidFile(
-            f"can't read {path}", allowed=f"a run's {TRACE_FILE}", advice="run it with --trace"
+            f"can't read {path}",
+            allowed=f"a run's {TRACE_FILE}",
+            advice="run it with --trace",
+            code="missing-trace",
         ) from None
     except UnicodeDecodeError:
-        raise _damaged(path, 1, "the file is not UTF-8 text") from None
+        raise _damaged(path, 1, "the file is not UTF-8 text", "not-utf8") from None
     if not text.endswith("\n"):
-        raise _damaged(path, text.count("\n") + 1, "the last line is cut off")
+        raise _damaged(path, text.count("\n") + 1, "the last line is cut off", "cut-off")
     lines = text.split("\n")[:-1]
     head = _record(path, 1, lines[0])
     plan, engine, simulated = _header(path, head)
     events = tuple(_events(path, lines[1:], simulated=simulated))
     if not events or events[-1][1].kind != "end":
-        raise _damaged(path, len(lines), "the trace ends before its run does")
+        raise _damaged(path, len(lines), "the trace ends before its run does", "no-end")
     return Trace(plan=plan, engine=engine, simulated=simulated, lines=events)
 
 
@@ -191,33 +194,34 @@ def trace_in(folder: Path, plan: Plan) -> Trace | None:
         return None
     trace = read_trace(path)
     if trace.plan != plan:
-        raise _damaged(path, 1, "the plan is not that of the result beside it")
+        raise _damaged(path, 1, "the plan is not that of the result beside it", "of-another-result")
     return trace
 
 
 def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
     version = head.get("trace")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise _damaged(path, 1, "it is not the header of a trace")
+        raise _damaged(path, 1, "it is not the header of a trace", "no-header")
     if version != TRACE_VERSION:
         raise InvalidFile(
             f"{path} is a trace of version {version}",
             allowed=f"version {TRACE_VERSION}",
             advice="read it with the fedhist that wrote it",
+            code="other-version",
         )
     if set(head) != {"trace", "engine", "simulated", "plan_digest", "plan"}:
-        raise _damaged(path, 1, "the header lacks a field or has one too many")
+        raise _damaged(path, 1, "the header lacks a field or has one too many", "wrong-header")
     engine, simulated = head["engine"], head["simulated"]
     if not isinstance(engine, str) or not isinstance(simulated, bool):
-        raise _damaged(path, 1, "a field of the header is of the wrong type")
+        raise _damaged(path, 1, "a field of the header is of the wrong type", "wrong-header")
     try:
         plan = Plan.recorded(head["plan"])
     except OtherPlugin:
         raise
     except (InvalidInput, TypeError, ValueError, AttributeError, KeyError):
-        raise _damaged(path, 1, "the plan is not a valid one") from None
+        raise _damaged(path, 1, "the plan is not a valid one", "bad-plan") from None
     if plan.digest.hex() != head["plan_digest"]:
-        raise _damaged(path, 1, "the plan is not the one that its digest names")
+        raise _damaged(path, 1, "the plan is not the one that its digest names", "other-plan")
     return plan, engine, simulated
 
 
@@ -226,17 +230,19 @@ def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tu
     ended = False
     for number, line in enumerate(lines, start=2):
         if ended:
-            raise _damaged(path, number, "it comes after the end of the run")
+            raise _damaged(path, number, "it comes after the end of the run", "after-the-end")
         record = _record(path, number, line)
         at = _time(path, number, record, before=before, simulated=simulated)
         try:
             event = read_event(record)
         except DecodeError as error:
-            raise _damaged(path, number, str(error)) from None
+            raise _damaged(path, number, str(error), error.code) from None
         if event.simulation_only and not simulated:
-            raise _damaged(path, number, f"an event {event.kind!r} in the trace of a deployment")
+            raise _damaged(
+                path, number, f"an event {event.kind!r} in the trace of a deployment", "not-of-a-deployment"
+            )
         if not simulated and getattr(event, "seconds", None) is not None:
-            raise _damaged(path, number, "a time in the trace of a deployment")
+            raise _damaged(path, number, "a time in the trace of a deployment", "not-of-a-deployment")
         before, ended = at or before, event.kind == "end"
         yield at, event
 
@@ -244,28 +250,28 @@ def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tu
 def _time(path: Path, number: int, record: dict[str, Any], *, before: float, simulated: bool) -> float | None:
     """When a line happened; None in the trace of a deployment, which says null."""
     if "at" not in record:
-        raise _damaged(path, number, "it does not say when")
+        raise _damaged(path, number, "it does not say when", "no-time")
     at = record.pop("at")
     if not simulated:
         if at is not None:
-            raise _damaged(path, number, "a time in the trace of a deployment")
+            raise _damaged(path, number, "a time in the trace of a deployment", "not-of-a-deployment")
         return None
     if not isinstance(at, int | float) or isinstance(at, bool):
-        raise _damaged(path, number, "it does not say when")
+        raise _damaged(path, number, "it does not say when", "no-time")
     if not at >= before:
-        raise _damaged(path, number, "it is earlier than the line before")
+        raise _damaged(path, number, "it is earlier than the line before", "time-runs-back")
     return float(at)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     if len(line) > _MAX_LINE:
-        raise _damaged(path, number, "it is longer than any line of a trace")
+        raise _damaged(path, number, "it is longer than any line of a trace", "too-long")
     try:
         record = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise _damaged(path, number, "it is not JSON") from None
+        raise _damaged(path, number, "it is not JSON", "not-json") from None
     if not isinstance(record, dict):
-        raise _damaged(path, number, "it is not a JSON object")
+        raise _damaged(path, number, "it is not a JSON object", "not-an-object")
     return record
 
 
@@ -273,9 +279,10 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-def _damaged(path: Path, number: int, why: str) -> InvalidFile:
+def _damaged(path: Path, number: int, why: str, code: str) -> InvalidFile:
     return InvalidFile(
         f"line {number} of {path} can't be read: {why}",
         allowed=f"a trace of version {TRACE_VERSION}, as a run wrote it",
         advice="run it again with --trace",
+        code=code,
     )

@@ -132,7 +132,9 @@ class Deployment:
                         ),
                     )
             if monotonic() >= until:
-                raise RoundFailed(f"waited {seconds:g} seconds in vain for {what}; nothing was released")
+                raise RoundFailed(
+                    f"waited {seconds:g} seconds in vain for {what}; nothing was released", code="timed-out"
+                )
             sleep(pause)
 
     def stop(self) -> None:
@@ -321,6 +323,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def _failed(what: str, log: str) -> RoundFailed:
-    failed = RoundFailed(what)
+    failed = RoundFailed(what, code="process-ended")
     failed.add_note("\n" + "\n".join(log.strip().splitlines()[-_SHOWN_LOG_LINES:]))
     return failed

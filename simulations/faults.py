@@ -72,23 +72,29 @@ NO_FAULTS = Faults()
 def faults_of(dropout: float = 0.0, faulty: Mapping[str, float] | None = None) -> Faults:
     """The faults with these shares. Refuses unknown kinds, and shares that leave no honest node."""
     if not _is_share(dropout):
-        raise InvalidInput(f"--dropout is {dropout}", allowed="a number from 0 to below 1")
+        raise InvalidInput(
+            f"--dropout is {dropout}", allowed="a number from 0 to below 1", code="bad-dropout"
+        )
     if not isinstance(faulty, Mapping | None):
-        raise InvalidInput(f"--faulty is {faulty!r}", allowed=_ALLOWED)
+        raise InvalidInput(f"--faulty is {faulty!r}", allowed=_ALLOWED, code="bad-faulty")
     kinds: dict[FaultKind, float] = {}
     for name, share in (faulty or {}).items():
         kind = next((one for one in FAULTY if one.value == name), None)
         if kind is None:
             advice = "--dropout is an option of its own" if name in ("drop", FaultKind.DROPOUT.value) else ""
-            raise InvalidInput(f"--faulty has no kind {name!r}", allowed=_ALLOWED, advice=advice)
+            raise InvalidInput(
+                f"--faulty has no kind {name!r}", allowed=_ALLOWED, advice=advice, code="unknown-fault"
+            )
         if not _is_share(share):
-            raise InvalidInput(f"--faulty {name}={share}", allowed=_ALLOWED)
+            raise InvalidInput(f"--faulty {name}={share}", allowed=_ALLOWED, code="bad-share")
         kinds[kind] = float(share)
     faults = Faults(float(dropout), kinds)
     together = sum(faults.shares.values())
     if together >= 1:
         raise InvalidInput(
-            f"--dropout and --faulty are {together:g} of the nodes together", allowed="less than 1 in all"
+            f"--dropout and --faulty are {together:g} of the nodes together",
+            allowed="less than 1 in all",
+            code="no-honest-node",
         )
     return faults
 
@@ -104,7 +110,7 @@ def read_faulty(texts: Iterable[str]) -> dict[str, float]:
             share = None
         if not equals or share is None or name in shares:
             again = " a second time" if equals and name in shares else ""
-            raise InvalidInput(f"--faulty is {text!r}{again}", allowed=_ALLOWED)
+            raise InvalidInput(f"--faulty is {text!r}{again}", allowed=_ALLOWED, code="bad-faulty")
         shares[name] = share
     faults_of(faulty=shares)
     return shares

@@ -76,4 +76,5 @@ def check_hiding(plan: Plan, *, evaluate: bool, counts: bool) -> None:
             f"the relation add-or-remove-one with {shown}, which shows how many users there are",
             allowed="add-or-remove-one on the engines in-process and ray, without --evaluate, --dropout and --faulty",
             advice="use --neighbours zero-out, under which the number of users is public and the noise the same",
+            code="shows-users",
         )

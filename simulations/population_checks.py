@@ -21,9 +21,13 @@ def check_not_empty(population: Population) -> None:
                 f"none of the {population.domain_size:,} listed items or bins is in the data, which has others",
                 allowed="a list with an item of the data, or bins around some values",
                 advice="compare the spelling of a few names, or write them alike with --normalise casefold",
+                code="no-listed-item",
             )
         raise InvalidPopulation(
-            "no user has any item", allowed="a population with at least one count", advice="check the data"
+            "no user has any item",
+            allowed="a population with at least one count",
+            advice="check the data",
+            code="no-items",
         )
 
 
@@ -56,6 +60,7 @@ def check_fits(population: Population, plan: Plan) -> None:
         raise InvalidPopulation(
             f"there are {len(labels):,} labels for {population.domain_size:,} items",
             allowed="one label for each item, or no labels",
+            code="wrong-number-of-labels",
         )
     if plan.users != population.users or plan.items not in (None, population.domain_size):
         planned = f"{plan.users} users" + ("" if plan.items is None else f" and {plan.items} items")
@@ -63,4 +68,5 @@ def check_fits(population: Population, plan: Plan) -> None:
             f"the population has {population.users} users and {population.domain_size} items, but the plan is for "
             f"{planned}",
             allowed="a plan made for this population",
+            code="other-size",
         )

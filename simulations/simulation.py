@@ -237,6 +237,7 @@ def simulate(
         raise InvalidInput(
             f"the engine opened a {type(opened).__name__}",
             allowed="a context manager of a SimulatedTransport, such as open_in_process returns",
+            code="bad-engine",
         )
     diagnostics, measurements, effect = None, None, None
     with opened as transport:

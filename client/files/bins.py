@@ -40,6 +40,7 @@ def binned(
             f"the item in {where(int(np.argmax(wrong)), 'item')} is no finite number",
             allowed="numbers in the column of the items when there are bins",
             advice="correct or remove the row",
+            code="item-not-a-number",
         )
     places = np.searchsorted(np.fromiter(edges, dtype=np.float64), values, side="right") - 1
     places[places == len(edges) - 1] = -1

@@ -52,11 +52,13 @@ class Columns:
                 "the name of a column is empty or no text, or only some columns are given by number",
                 allowed="the names of columns as text; in a text file without a line of names, the numbers from 1 of "
                 "the user's, the item's and all other columns that are read",
+                code="bad-column-name",
             )
         if len(set(named)) < len(named):
             raise InvalidInput(
                 "one column is named for two things",
                 allowed="different columns for the user, item, count and time",
+                code="column-used-twice",
             )
         if self.separator is not None:
             object.__setattr__(self, "separator", _checked_separator(self.separator))
@@ -69,6 +71,7 @@ class Columns:
                 f"the window {self.window} without a time column",
                 allowed="a window for tables with a column of times",
                 advice="name it with --time-column",
+                code="window-without-times",
             )
 
     @property
@@ -162,5 +165,6 @@ def _checked_separator(text: str) -> str:
         raise InvalidInput(
             "the separator is no single character",
             allowed="one ASCII character that is no quote and no line end; tab or \\t for a tab",
+            code="bad-separator",
         )
     return separator

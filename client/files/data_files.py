@@ -48,6 +48,7 @@ def data_files(path: Path) -> list[Path]:
             f"{where} has no tables",
             allowed=", ".join(TABLES),
             advice="check the path and the names of the files",
+            code="folder-without-tables",
         )
     return tables
 
@@ -63,6 +64,7 @@ def suffix_of(path: Path, separator: str | None = None) -> str:
             f"{path.name} has a suffix that is not known",
             allowed=", ".join((MATRIX, *TABLES)),
             advice="convert the file, or correct its name; of a text table, name the --separator",
+            code="unknown-suffix",
         )
     return suffix
 
@@ -86,7 +88,9 @@ def check_content(path: Path, suffix: str) -> None:
         _refuse(error)
     # A file of JSON lines without a line is a table without rows.
     if not (beginning or suffix.startswith(".jsonl")):
-        raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
+        raise InvalidFile(
+            f"{path} is empty", allowed="a file with a population", advice="write it again", code="empty-file"
+        )
     magic = _MAGIC.get(suffix)
     is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
     if beginning.startswith(magic) if magic else is_text:
@@ -97,6 +101,7 @@ def check_content(path: Path, suffix: str) -> None:
         f"{path} does not hold what its suffix {suffix} says",
         allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),
         advice="correct the suffix or convert the file",
+        code="not-what-its-suffix-says",
     )
 
 
@@ -139,4 +144,5 @@ def _refuse(error: OSError) -> NoReturn:
         f"{error.filename} can't be opened ({error.strerror})",
         allowed="a file you may read",
         advice="check the path and its permissions",
+        code="not-readable",
     ) from None

@@ -94,6 +94,7 @@ class _Reading:
                 allowed="one column of the users, one of the items, at most one of the counts and, for a window, one "
                 "of the times, among others",
                 advice="give their names in the query with user-column, item-column, count-column and time-column",
+                code="wrong-columns-of-query",
             )
         self._places = {role: found.index(name) for name, role in names.items()}
         self._columns, self._typed = columns, typed
@@ -145,6 +146,7 @@ class _Reading:
             else "text, whole numbers, truth values, dates or UUIDs"
             + (", and any numbers with bins" if role == "item" else ""),
             advice="convert it in the query, as in CAST(day AS DATE)",
+            code="column-type",
         )
 
 
@@ -188,6 +190,7 @@ def _url(text: str) -> URL:
             "db-url is no address of a database",
             allowed="DATABASE://USER:PASSWORD@HOST/NAME",
             advice=f"as in {EXAMPLE}",
+            code="bad-address",
         ) from None
     if url.username is not None:
         url = url.set(username=_from_environment(url.username))
@@ -208,6 +211,7 @@ def _from_environment(text: str) -> str:
             f"db-url names the variable {named[1]}, and the environment of the node has none",
             allowed="a variable of the environment in which the SuperNode was started",
             advice=f"set {named[1]} there",
+            code="unset-variable",
         )
     return os.environ[named[1]]
 
@@ -219,6 +223,7 @@ def _for_reading(url: URL) -> URL:
             "db-url is a SQLite database without a file",
             allowed="a file",
             advice="as in sqlite:////data/visits.db",
+            code="database-without-file",
         )
     path = Path(str(url.database))
     check_is_file(path)
@@ -252,6 +257,7 @@ def _without_words() -> Iterator[None]:
             "db-url names a database that SQLAlchemy does not know",
             allowed="sqlite, postgresql, or one whose dialect is installed",
             advice=f"as in {EXAMPLE}",
+            code="unknown-database",
         ) from None
     except ImportError as error:
         missing = "" if error.name is None else f" {error.name}"
@@ -259,6 +265,7 @@ def _without_words() -> Iterator[None]:
             f"the driver{missing} of the database in db-url is not installed",
             allowed="an environment that has it",
             advice=f"run {_PACKAGE}" if error.name == "psycopg" else "install the package that has it",
+            code="missing-driver",
         ) from None
     except (
         *(SQLAlchemyError, OSError, ArithmeticError, LookupError, MemoryError),
@@ -268,6 +275,7 @@ def _without_words() -> Iterator[None]:
             f"the database could not be read ({_kind(error)})",
             allowed="a database that answers, and a query that it takes",
             advice="try the query with the database's own client, under the node's account",
+            code="database-failed",
         ) from None
 
 

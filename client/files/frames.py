@@ -41,6 +41,7 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
             "two columns of the data frame have the same name",
             allowed="a different name for each column",
             advice="rename one of them, or pass only the columns of users, items and counts",
+            code="repeated-column",
         ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
@@ -105,6 +106,7 @@ def _without_values() -> Iterator[None]:
             f"the data frame can't be read ({type(error).__name__})",
             allowed="a data frame whose columns of users, items and counts polars can read",
             advice="collect a lazy frame, or convert the columns to text or integers, before you pass it",
+            code="unreadable-frame",
         ) from None
 
 
@@ -157,6 +159,7 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
             f"column {name!r} of the data frame, of the type {column.dtype}, can't be read{_mixture(column)}",
             allowed="text, integers, categories, truth values or dates, one kind in all rows",
             advice=f'convert the column, for example with .astype({{"{name}": "str"}})',
+            code="mixed-column",
         ) from None
 
 
@@ -194,6 +197,7 @@ def _no_frame(data: object) -> InvalidInput:
         allowed="a pandas, polars or pyarrow data frame, anything with an Arrow stream of columns, a scipy sparse "
         "matrix, a path or a population",
         advice="make a data frame of it with the columns user and item, or scipy.sparse.csr_array(your_array)",
+        code="not-a-data-frame",
     )
 
 
@@ -215,4 +219,5 @@ def _wrong_columns(native: Any, found: list[Any], columns: Columns) -> InvalidIn
         f"the data frame {problem}",
         allowed=f"one of its columns: {shown}" if shown else "a data frame with columns",
         advice=advice,
+        code="missing-column",
     )

@@ -65,11 +65,17 @@ class ItemChoice:
     def __post_init__(self) -> None:
         if self.top is not None and self.listed is not None:
             raise InvalidInput(
-                "both top_items and items were given", allowed="one of the two", advice="leave one out"
+                "both top_items and items were given",
+                allowed="one of the two",
+                advice="leave one out",
+                code="two-choices-of-items",
             )
         if self.top is not None and self.top < 1:
             raise InvalidInput(
-                f"top_items is {self.top}", allowed="1 or more", advice="leave it out to keep all items"
+                f"top_items is {self.top}",
+                allowed="1 or more",
+                advice="leave it out to keep all items",
+                code="bad-top-items",
             )
         if self.listed is not None:
             _check_list(self.listed)
@@ -165,11 +171,16 @@ def _check_list(listed: Sequence[str | int]) -> None:
     wanted = [str(label) for label in listed]
     if isinstance(listed, str) or not wanted:
         problem = "is empty" if not wanted else "is a single text"
-        raise InvalidInput(f"the list of items {problem}", allowed="a list of one or more different labels")
+        raise InvalidInput(
+            f"the list of items {problem}",
+            allowed="a list of one or more different labels",
+            code="empty-item-list",
+        )
     again = first_repeat(wanted)
     if again is not None:
         raise InvalidInput(
             f"item {again[1]:,} of the list of items repeats item {again[0]:,} (the first is item 0)",
             allowed="different labels, as text: 7 and '7' are the same item",
             advice="pass each item of the domain once",
+            code="repeated-item",
         )

@@ -57,12 +57,14 @@ def read_matrix(path: Path) -> SparsePopulation:
             f"{path} is damaged, does not fit in memory or is no sparse matrix",
             allowed="a file written by scipy.sparse.save_npz",
             advice="write it again",
+            code="damaged-file",
         ) from None
     if matrix is None:
         raise InvalidFile(
             f"{path} holds no sparse matrix",
             allowed="a file written by scipy.sparse.save_npz",
             advice="save scipy.sparse.csr_array(your_array) with save_npz",
+            code="not-a-matrix",
         )
     check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)
     population = SparsePopulation.from_scipy(matrix, labels=labels)

@@ -69,6 +69,7 @@ def memory_limit(text: str | int | None = None) -> Memory:
             f"--memory is {text}",
             allowed=f"a number of bytes from {SMALLEST >> 20}MiB on, for example 1GB or 512MiB",
             advice="leave it out to use half of the memory that is available",
+            code="bad-memory-limit",
         )
     return Memory(int(limit), cores())
 

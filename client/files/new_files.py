@@ -35,18 +35,22 @@ def check_new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = Fa
             advice="name another file",
         )
     if path.is_dir():
-        raise InvalidFile(f"{path} is a folder", allowed="the name of a file", advice="name another file")
+        raise InvalidFile(
+            f"{path} is a folder", allowed="the name of a file", advice="name another file", code="a-folder"
+        )
     if path.exists() and not path.is_file():
         raise InvalidFile(
             f"{path} is a device, a pipe or a socket",
             allowed="a new file, or a plain one to replace",
             advice="name another file",
+            code="not-a-plain-file",
         )
     if not force and (path.exists() or path.is_symlink()):
         raise InvalidFile(
             f"{path} exists already",
             allowed="a new file",
             advice="name another file, or replace this one with --force",
+            code="exists-already",
         )
 
 

@@ -91,6 +91,7 @@ def with_plain_types(
                 allowed="strings, integers, categories, truth values or dates"
                 + (", and any numbers with bins" if role == "item" else ""),
                 advice=_advice_for(kind, role),
+                code="column-type",
             )
     return table
 
@@ -150,10 +151,14 @@ def _refusing_damage(
                 f"there is not enough memory to read {path}",
                 allowed="rows that fit in memory batch by batch",
                 advice="free some memory, or write the file again with smaller row groups",
+                code="not-enough-memory",
             ) from None
         found = None if why is None else why()
         raise found or InvalidFile(
-            f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice
+            f"{path} is damaged or does not follow its format",
+            allowed="a complete file",
+            advice=advice,
+            code="damaged-file",
         ) from None
 
 
@@ -165,6 +170,7 @@ def _numbered_columns(path: Path, found: list[str], columns: Columns) -> dict[st
             f"the first line of {path} has {len(found)} columns, and one with a higher number was asked for",
             allowed="the numbers of columns, from 1",
             advice=f"check --user-column, --item-column and the --separator; {_ON_NODES}",
+            code="too-few-columns",
         )
     return {found[number - 1]: role for role, number in numbers.items()}
 
@@ -185,6 +191,7 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
             allowed="the names of columns as the first line has them, each once",
             advice="check --user-column, --item-column, --count-column and --time-column, and the --separator; "
             f"{_ON_NODES}",
+            code="missing-column",
         )
     matches = [name.lower() for name in found if name.lower() in ROLES]
     known = ", ".join(matches) or "none of user, item and count"
@@ -194,4 +201,5 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
         advice=f"{separated if len(found) == 1 else columns_named}, or add a first line with their names; {_ON_NODES}",
+        code="unknown-columns",
     )

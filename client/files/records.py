@@ -229,6 +229,7 @@ def over_items(population: SparsePopulation, choice: ItemChoice) -> SparsePopula
                 "the list of items has names, but the items of this data have only numbers",
                 allowed="column numbers from 0",
                 advice="pass the numbers of the columns",
+                code="numbered-items",
             )
     # Equal totals by their number.
     chosen = choice.of(
@@ -263,6 +264,7 @@ class _Table:
                 f"{self.path} is a matrix, whose columns are the items, and {self.columns.in_words()} was given",
                 allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
                 advice="leave them out",
+                code="columns-of-a-matrix",
             )
         if not self.suffix.startswith((".csv", ".tsv")):
             check_not_text(self.columns, str(self.path))
@@ -373,6 +375,7 @@ def check_not_text(columns: Columns, data: str) -> None:
                 f"{name} for {data}",
                 allowed=f"{name} for .csv, .tsv and other text files",
                 advice="leave it out",
+                code="option-of-text-files",
             )
 
 
@@ -383,4 +386,5 @@ def check_bins(columns: Columns, choice: ItemChoice) -> None:
             "bins together with another choice of items",
             allowed="bins alone",
             advice="the bins are the list of items, so leave the other out",
+            code="bins-with-other-items",
         )

@@ -185,6 +185,7 @@ class Tabulation:
                     f"the {name} in {place} is missing",
                     allowed="a value in every row",
                     advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
+                    code="missing-value",
                 )
 
     def _counts(self, table: pl.DataFrame, first_row: int) -> npt.NDArray[np.int32] | None:
@@ -202,12 +203,14 @@ class Tabulation:
                     f"the count in {place} is not a number",
                     allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
                     advice="correct or remove the row",
+                    code="count-not-a-number",
                 )
         elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
             raise InvalidPopulation(
                 f"the counts have the type {type_name(column.dtype)}",
                 allowed="numbers",
                 advice="convert the column to integers",
+                code="column-type",
             )
         elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
             # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
@@ -324,6 +327,7 @@ class Tabulation:
             f"the counts {whose} add up to too much",
             allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
             advice="count in larger units",
+            code="total-too-large",
         )
 
     def place_of_next(self, where: Where) -> Where:
@@ -381,6 +385,7 @@ class _Keys:
                 f"the {self._role}s are {self._kind} at first, and {kind} from {place()} on",
                 allowed="the same type of column in all files",
                 advice="convert the column in some of them",
+                code="mixed-column",
             )
 
 

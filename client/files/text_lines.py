@@ -104,12 +104,14 @@ def refused_table(path: Path, separator: str) -> InvalidFile | None:
                     f"{path}: {record.problem}",
                     allowed="fields in double quotes if they hold a quote, a separator or a line end",
                     advice="write a quote inside of such a field twice",
+                    code="bad-quotes",
                 )
             if record.fields > first.fields:
                 return InvalidFile(
                     f"line {record.line:,} of {path} has {_fields(record)}, and the first line has {first.fields}",
                     allowed="as many fields in every line as the first line has",
                     advice="write fields that hold the separator in double quotes, or give another --separator",
+                    code="too-many-fields",
                 )
     return None
 
@@ -127,6 +129,7 @@ def refused_json(path: Path) -> InvalidFile | None:
                     f"line {number:,} of {path} {kind}",
                     allowed="a JSON object in every line",
                     advice='write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8',
+                    code="not-a-json-object",
                 )
     return None
 

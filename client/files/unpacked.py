@@ -40,7 +40,11 @@ def unpacked_limit() -> int:
     """The limit in bytes: from the environment, else the default."""
     text = os.environ.get(LIMIT_VARIABLE, str(MAX_UNPACKED_BYTES))
     if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) > 0):
-        raise InvalidInput(f"{LIMIT_VARIABLE} is no number of bytes", allowed="a whole number, 1 or more")
+        raise InvalidInput(
+            f"{LIMIT_VARIABLE} is no number of bytes",
+            allowed="a whole number, 1 or more",
+            code="bad-unpacked-limit",
+        )
     return int(text)
 
 
@@ -64,7 +68,9 @@ def opened_text(path: Path) -> Iterator[BinaryIO]:
             yield file  # type: ignore[misc] # both read bytes
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InvalidFile(
-            f"{path} is damaged or does not follow its format", allowed="a complete .gz file"
+            f"{path} is damaged or does not follow its format",
+            allowed="a complete .gz file",
+            code="damaged-file",
         ) from None
 
 
@@ -77,7 +83,10 @@ def _copy(path: Path, packed: BinaryIO, unpacked: NamelessFile) -> None:
     while chunk := packed.read(_CHUNK):
         if length == 0 and chunk.startswith(PACKED):
             raise InvalidFile(
-                f"{path} is packed twice", allowed="text that is packed once", advice="unpack it"
+                f"{path} is packed twice",
+                allowed="text that is packed once",
+                advice="unpack it",
+                code="packed-twice",
             )
         if length + len(chunk) > limit:
             raise _too_large(path, int(limit))
@@ -86,6 +95,7 @@ def _copy(path: Path, packed: BinaryIO, unpacked: NamelessFile) -> None:
                 f"{path} is too large once it is unpacked for the temporary folder {temporary_folder()}",
                 allowed=f"up to {room:,} bytes",
                 advice="make room there, or name another folder in TMPDIR",
+                code="temporary-folder-too-small",
             )
         unpacked.write(np.frombuffer(chunk, dtype=np.uint8), length)
         length += len(chunk)
@@ -125,6 +135,7 @@ def check_shape(path: Path, shape: tuple[int, ...], *, entries: int | None) -> N
             f"{path} claims a matrix of {' by '.join(f'{side:,}' for side in shape)} that is not in it",
             allowed=f"sides of up to {limit // 8:,}, and no more than {_ROWS_AN_ENTRY} rows for each entry",
             advice="save it as a csr_array",
+            code="false-shape",
         )
 
 
@@ -142,6 +153,7 @@ def check_parquet(path: Path, columns: frozenset[str]) -> None:
             f"{path} is damaged, does not follow its format or has pages above {LARGEST_PAGE >> 20} MiB",
             allowed="a complete Parquet file",
             advice="write it again",
+            code="damaged-file",
         ) from None
     if size > limit:
         raise _too_large(path, limit)
@@ -152,4 +164,5 @@ def _too_large(path: Path, limit: int) -> InvalidFile:
         f"{path} is too large once it is unpacked",
         allowed=f"up to {limit:,} bytes",
         advice=f"if the file is meant to be that large, set the environment variable {LIMIT_VARIABLE}",
+        code="too-large-unpacked",
     )

@@ -47,6 +47,7 @@ def with_inside(
             f"the time in {where(int(seconds.is_null().arg_max() or 0), 'time')} is missing or no time",
             allowed=_ALLOWED,
             advice="correct or remove the row",
+            code="bad-time",
         )
     inside = (seconds >= window.start) & (seconds < window.end)
     return table.drop("time").with_columns(pl.Series(INSIDE, inside, dtype=pl.Boolean))
@@ -67,6 +68,7 @@ def _seconds(times: pl.Series, columns: Columns) -> pl.Series:
             f"column {columns.time} has the type {kind.base_type()}",
             allowed=_ALLOWED,
             advice="convert it to dates or to text; whole numbers may be seconds or milliseconds, and are not guessed",
+            code="times-of-wrong-type",
         )
     return _seconds_of_text(times.cast(pl.String))
 

@@ -46,7 +46,9 @@ def _plugins(plugin: object) -> list[Plugin]:
         found = [one for one in registered() if str(one) in loaded]
     if not found:
         raise InvalidInput(
-            "this is no plugin", allowed="a file, or something that was registered with fedhist.register"
+            "this is no plugin",
+            allowed="a file, or something that was registered with fedhist.register",
+            code="not-a-plugin",
         )
     return found
 

@@ -102,16 +102,23 @@ def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float
         largest_rate: the largest rate that a user may have; public, not taken from the data.
     """
     if not (math.isfinite(threshold) and threshold >= 0):
-        raise InvalidInput(f"the threshold is {threshold!r}", allowed="a finite number from 0")
+        raise InvalidInput(
+            f"the threshold is {threshold!r}", allowed="a finite number from 0", code="bad-threshold"
+        )
     if not (math.isfinite(largest_rate) and largest_rate > 0):
         raise InvalidInput(
             f"the largest rate is {largest_rate!r}",
             allowed="a finite number above 0",
             advice="give the largest count of one item that a user may have on average",
+            code="bad-largest-rate",
         )
     given = np.asarray(means, dtype=np.float64)
     if np.isnan(given).any():
-        raise InvalidInput("a mean to be debiased is nan", allowed="numbers, infinite ones included")
+        raise InvalidInput(
+            "a mean to be debiased is nan",
+            allowed="numbers, infinite ones included",
+            code="mean-not-a-number",
+        )
     ceiling = float(clipped_mean(np.asarray(largest_rate, dtype=np.float64), threshold))
     targets = np.clip(given, 0.0, ceiling).ravel()
     rates = np.where(targets > 0, float(largest_rate), 0.0)
@@ -158,7 +165,11 @@ def debiased_standard_error(
         largest_rate: the largest rate that a user may have for one item.
     """
     if not (math.isfinite(standard_error) and standard_error >= 0):
-        raise InvalidInput(f"the standard error is {standard_error!r}", allowed="a finite number from 0")
+        raise InvalidInput(
+            f"the standard error is {standard_error!r}",
+            allowed="a finite number from 0",
+            code="bad-standard-error",
+        )
     rates = _rates(values, users=users, threshold=threshold, largest_rate=largest_rate)
     slopes = clipped_mean_slope(rates, threshold)
     errors = np.full(slopes.shape, math.inf)
@@ -169,7 +180,7 @@ def debiased_standard_error(
 
 def _rates(values: Floats, *, users: int, threshold: float, largest_rate: float) -> Floats:
     if users < 1:
-        raise InvalidInput(f"the number of users is {users!r}", allowed="1 or more")
+        raise InvalidInput(f"the number of users is {users!r}", allowed="1 or more", code="bad-users")
     means = np.asarray(values, dtype=np.float64) / users
     return inverse_clipped_mean(means, threshold, largest_rate=largest_rate)
 

@@ -27,6 +27,7 @@ def not_utf8(name: str, *, line: int, position: int, byte: int) -> InvalidFile:
         f"line {line:,} of {name} is not in UTF-8: byte 0x{byte:02X} at position {position:,} of the file",
         allowed="text in UTF-8",
         advice=f"it looks like {looks}; convert it with iconv -f {code} -t UTF-8 OLD > NEW",
+        code="not-utf8",
     )
 
 

@@ -24,6 +24,7 @@ def edges_of(text: str, *, name: str = "--bins") -> list[float]:
         allowed="rising numbers with commas between them, or START:STOP:STEP with whole steps from START to STOP, "
         f"up to {MAX_BINS:,} bins",
         advice="for example 0,10,20,inf or 0:100:10",
+        code="bad-bins",
     )
     try:
         if ":" not in text:
@@ -54,16 +55,20 @@ def checked_edges(edges: Collection[float]) -> tuple[float, ...]:
             "the bins are no list of edges",
             allowed=allowed,
             advice="a number of bins alone would have to be fitted to the data, which is not private",
+            code="not-a-list-of-edges",
         )
     try:
         values = tuple(float(edge) for edge in edges)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("an edge of the bins is not a number", allowed=allowed) from None
+        raise InvalidInput(
+            "an edge of the bins is not a number", allowed=allowed, code="edge-not-a-number"
+        ) from None
     if len(values) < 2:
         raise InvalidInput(
             "the bins have fewer than two edges",
             allowed=allowed,
             advice="a number of bins alone would have to be fitted to the data, which is not private",
+            code="too-few-edges",
         )
     for number, (low, high) in enumerate(pairwise(values), 1):
         if not low < high:  # not a number compares as false
@@ -71,6 +76,7 @@ def checked_edges(edges: Collection[float]) -> tuple[float, ...]:
                 f"edge {number + 1} of the bins is {high:g}, after {low:g}",
                 allowed=allowed,
                 advice="sort the edges",
+                code="edges-not-rising",
             )
     return values
 

@@ -51,7 +51,7 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
         name: the file's name, for the error.
     """
     if len(data) > MAX_ITEMS_BYTES:
-        raise InvalidFile(f"{name} is too large for a list of items", allowed="up to 1 GiB")
+        raise InvalidFile(f"{name} is too large for a list of items", allowed="up to 1 GiB", code="too-large")
     try:
         # Some editors write a byte order mark before the first line. It is not part of an item.
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -67,6 +67,7 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
             f"{name} has an item twice: line {again + 1:,} repeats line {first + 1:,}",
             allowed="one item a line, each once",
             advice="remove one of the lines",
+            code="repeated-item",
         )
     return items
 
@@ -82,4 +83,8 @@ def first_repeat(labels: Sequence[str], *, blank: str | None = None) -> tuple[in
 
 def unreadable(name: str) -> InvalidFile:
     """The error for a list that can't be read."""
-    return InvalidFile(f"can't read the items in {name}", allowed="a UTF-8 text file, one item a line")
+    return InvalidFile(
+        f"can't read the items in {name}",
+        allowed="a UTF-8 text file, one item a line",
+        code="unreadable-items",
+    )

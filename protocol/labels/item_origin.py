@@ -76,10 +76,12 @@ def check_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluated: b
             allowed="a public list with --items-file, or items that are found privately with --domain open, both "
             "without --top-items",
             advice="to look at data of your own without privacy, add --evaluate",
+            code="items-from-the-data",
         )
     if charged and origin is not ItemOrigin.SYNTHETIC and (evaluated or seeded):  # audited: charged
         raise InvalidInput(
             f"--ledger with {'--evaluate' if evaluated else '--seed or --trials'}, and such a run is not private",
             allowed="--ledger without --evaluate, --seed and --trials; with all of them for synthetic users",
             advice="for an experiment on data of your own, leave --ledger out",
+            code="not-private",
         )

@@ -161,15 +161,20 @@ def agree(
     """
     if terms.session != prepared.session:
         raise InvalidInput(
-            "the keys were made for another session", allowed="terms of the session of the keys"
+            "the keys were made for another session",
+            allowed="terms of the session of the keys",
+            code="other-session",
         )
     if terms.signed != (identity is not None):
         raise InvalidInput(
             f"there is {'no identity in' if terms.signed else 'an identity outside of'} signed mode",
             allowed="an identity in signed mode, and only there",
+            code="wrong-identity",
         )
     if not 0 <= fewest <= MAX_DEVICES:
-        raise InvalidInput(f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
+        raise InvalidInput(
+            f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}", code="bad-floor"
+        )
     return Advertised(
         terms=terms,
         me=prepared.me,

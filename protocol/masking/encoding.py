@@ -35,6 +35,7 @@ def width_for(largest: int, users: int, *, noise_tail: int = 0) -> int:
         f"sums of {users:,} users may reach {reach:,}",
         allowed="less than 2^63",
         advice="use a coarser grid, a smaller bound or fewer users",
+        code="sum-too-large",
     )
 
 

@@ -85,7 +85,9 @@ def parameters_for(devices: int, terms: MaskingTerms) -> GraphParameters:
     asked = terms.participants or devices
     if devices > asked:
         raise InvalidInput(
-            f"{devices} devices advertised where {asked} were asked", allowed=f"at most {asked} devices"
+            f"{devices} devices advertised where {asked} were asked",
+            allowed=f"at most {asked} devices",
+            code="too-many-devices",
         )
     silent = max(share_of(asked, terms.dropout_share) - (asked - devices), 0)
     return _parameters(devices, share_of(asked, terms.corrupt_share), silent, terms.signed)
@@ -99,6 +101,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
             f"{n} devices in a masked sum{' with signatures' if signed else ''}",
             allowed=f"{MINIMUM_DEVICES} to {most}",
             advice="lower --nodes, or use --masking secagg" if signed and n > most else "",
+            code="bad-number-of-devices",
         )
     if signed:
         return _complete(n, silent, threshold=(n + corrupt) // 2 + 1)
@@ -114,6 +117,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
             f"no graph of at most {MAX_SPARSE_NEIGHBOURS} neighbours is safe for these shares of {n} devices",
             allowed="smaller shares of corrupt and silent devices",
             advice="lower --corrupt-share or --dropout-share",
+            code="no-safe-graph",
         )
     return _complete(n, silent, threshold=max(corrupt, (n - 1) // 2) + 1)
 
@@ -130,6 +134,7 @@ def _complete(n: int, silent: int, *, threshold: int) -> GraphParameters:
             f"{n} devices of which {silent} may fall silent can't rebuild secrets from {threshold} shares",
             allowed="more devices, or smaller shares of corrupt and silent ones",
             advice="raise --nodes, or lower --corrupt-share or --dropout-share",
+            code="too-few-shares",
         )
     return GraphParameters(devices=n, neighbours=n - 1, threshold=threshold)
 

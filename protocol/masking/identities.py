@@ -60,7 +60,7 @@ def parse_directory(data: bytes, *, name: str) -> Mapping[int, bytes]:
 
 def _check_size(data: bytes, name: str) -> None:
     if len(data) > MAX_KEY_FILE_BYTES:
-        raise InvalidFile(f"{name} is too large for a file of keys", allowed="up to 1 MiB")
+        raise InvalidFile(f"{name} is too large for a file of keys", allowed="up to 1 MiB", code="too-large")
 
 
 def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:

@@ -88,7 +88,7 @@ class CollectingAdvertisements(Stage):
         try:
             parameters = parameters_for(len(self._bodies), self.terms)
         except InvalidInput as error:
-            raise RoundFailed(str(error)) from None
+            raise RoundFailed(str(error), code="bad-number-of-devices") from None
         cohort = Cohort(self.terms, self._bodies, self._directory, parameters, self._salt)
         return CollectingShares(cohort, self.incidents), self._rosters(cohort)
 

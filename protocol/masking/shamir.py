@@ -141,7 +141,7 @@ def _inverse(number: int) -> int:
 def check_share(share: bytes) -> None:
     """Raise DecodeError unless these bytes are an element of the field, in its one encoding."""
     if len(share) != SHARE_BYTES or int.from_bytes(share, "little") >= PRIME:
-        raise DecodeError("the bytes are not a share")
+        raise DecodeError("the bytes are not a share", code="bad-share")
 
 
 @lru_cache(maxsize=4096)

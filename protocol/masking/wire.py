@@ -118,16 +118,22 @@ def _bound_to(kind: Kind, terms: MaskingTerms) -> bytes:
 def body_of(data: bytes, kind: Kind, terms: MaskingTerms) -> memoryview:
     """What follows the header, refused unless the header says that it is this kind of message under these terms."""
     if len(data) < HEADER_BYTES:
-        raise DecodeError(f"a message has at least {HEADER_BYTES} bytes, this one {len(data)}")
+        raise DecodeError(
+            f"a message has at least {HEADER_BYTES} bytes, this one {len(data)}", code="too-short"
+        )
     magic, version, number, bound = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise DecodeError("these bytes are no message of masking")
+        raise DecodeError("these bytes are no message of masking", code="not-masking")
     if version != VERSION:
-        raise DecodeError(f"a message of version {version}; this side speaks version {VERSION}")
+        raise DecodeError(
+            f"a message of version {version}; this side speaks version {VERSION}", code="other-version"
+        )
     if number != kind:
-        raise DecodeError(f"a message of kind {number} where {kind.name.lower()} ({kind.value}) is due")
+        raise DecodeError(
+            f"a message of kind {number} where {kind.name.lower()} ({kind.value}) is due", code="other-kind"
+        )
     if bound != _bound_to(kind, terms):
-        raise DecodeError("a message under other terms, or of another session")
+        raise DecodeError("a message under other terms, or of another session", code="other-session")
     return memoryview(data)[HEADER_BYTES:]
 
 
@@ -139,7 +145,10 @@ def advertisement_bytes(terms: MaskingTerms) -> int:
 def read_advertisement(body: bytes | memoryview, terms: MaskingTerms) -> Advertisement:
     """The keys in the body of an advertisement."""
     if len(body) != advertisement_bytes(terms):
-        raise DecodeError(f"an advertisement of {len(body)} bytes where {advertisement_bytes(terms)} are due")
+        raise DecodeError(
+            f"an advertisement of {len(body)} bytes where {advertisement_bytes(terms)} are due",
+            code="wrong-length",
+        )
     raw = bytes(body)
     return Advertisement(raw[:32], raw[32:64], raw[64:96], raw[96:])
 
@@ -165,7 +174,7 @@ def decode_roster(data: bytes, terms: MaskingTerms) -> tuple[GraphParameters, di
     """The claimed parameters, and the neighbours' advertisements in the order of their ids."""
     body = body_of(data, Kind.ROSTER, terms)
     if len(body) < _ROSTER.size:
-        raise DecodeError("a roster without its head")
+        raise DecodeError("a roster without its head", code="too-short")
     parameters = GraphParameters(*_ROSTER.unpack_from(body))
     entry = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s{KEY_BYTES}s{SIGNATURE_BYTES if terms.signed else 0}s")
     entries = _entries(entry, body[_ROSTER.size :])
@@ -187,7 +196,8 @@ def masked_body(data: bytes, terms: MaskingTerms) -> memoryview:
     body = body_of(data, Kind.MASKED, terms)
     if len(body) != terms.length * terms.width // 8:
         raise DecodeError(
-            f"a masked input of {len(body)} bytes where {terms.length * terms.width // 8} are due"
+            f"a masked input of {len(body)} bytes where {terms.length * terms.width // 8} are due",
+            code="wrong-length",
         )
     return body
 
@@ -211,7 +221,9 @@ def decode_confirmation(data: bytes, terms: MaskingTerms) -> bytes:
     """The signature of a confirmation."""
     body = body_of(data, Kind.CONFIRMATION, terms)
     if len(body) != SIGNATURE_BYTES:
-        raise DecodeError(f"a confirmation of {len(body)} bytes where {SIGNATURE_BYTES} are due")
+        raise DecodeError(
+            f"a confirmation of {len(body)} bytes where {SIGNATURE_BYTES} are due", code="wrong-length"
+        )
     return bytes(body)
 
 
@@ -229,10 +241,12 @@ def decode_unmask(data: bytes, terms: MaskingTerms) -> UnmaskRequest:
     """The dead, and the confirmations."""
     body = body_of(data, Kind.UNMASK, terms)
     if len(body) < _COUNT.size:
-        raise DecodeError("a request to unmask without its count")
+        raise DecodeError("a request to unmask without its count", code="too-short")
     end = _COUNT.size + _COUNT.unpack_from(body)[0] * _ID.size
     if len(body) < end or (len(body) != end and not terms.signed):
-        raise DecodeError(f"a request to unmask of {len(body)} bytes where {end} are due")
+        raise DecodeError(
+            f"a request to unmask of {len(body)} bytes where {end} are due", code="wrong-length"
+        )
     dead = tuple(device for (device,) in _entries(_ID, body[_COUNT.size : end]))
     return UnmaskRequest(dead, tuple(_entries(_SIGNED_BY, body[end:])))
 
@@ -248,7 +262,7 @@ def decode_opening(data: bytes, terms: MaskingTerms) -> list[OpenedShare]:
     for owner, number, share in _entries(_OPENED, body_of(data, Kind.OPENING, terms)):
         kind = _SHARE_KINDS.get(number)
         if kind is None:
-            raise DecodeError(f"a share of unknown kind {number}")
+            raise DecodeError(f"a share of unknown kind {number}", code="unknown-share")
         check_share(share)
         found.append(OpenedShare(owner, kind, share))
     return found
@@ -256,9 +270,9 @@ def decode_opening(data: bytes, terms: MaskingTerms) -> list[OpenedShare]:
 
 def _entries(layout: struct.Struct, body: bytes | memoryview) -> list[tuple[Any, ...]]:
     if len(body) % layout.size:
-        raise DecodeError(f"a list of {len(body)} bytes; entries have {layout.size}")
+        raise DecodeError(f"a list of {len(body)} bytes; entries have {layout.size}", code="wrong-length")
     entries = list(layout.iter_unpack(body))
     ids = [entry[0] for entry in entries]
     if not all(map(lt, ids, ids[1:])):
-        raise DecodeError("a list that does not ascend strictly by id")
+        raise DecodeError("a list that does not ascend strictly by id", code="not-ascending")
     return entries

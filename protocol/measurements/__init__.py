@@ -54,6 +54,7 @@ def _check(thing: type[Measurement[Any]]) -> None:
         raise InvalidInput(
             f"the measurement {thing.name} is of the round {thing.round.value}",
             allowed="select for one that offers something to selectors, and release for one with releases",
+            code="wrong-round",
         )
     taken = {
         offer for other, kind in MEASUREMENTS.items() if other != thing.name for offer in kind.offers
@@ -62,12 +63,14 @@ def _check(thing: type[Measurement[Any]]) -> None:
         raise InvalidInput(
             f"the measurement {thing.name} offers {', '.join(sorted(taken))}, which another one offers",
             allowed="names of its own in offers",
+            code="offers-taken",
         )
     named = {None, *RELEASE_NAMES} & set(thing.releases)
     if named:
         raise InvalidInput(
             f"the measurement {thing.name} is for releases of the project",
             allowed="in releases, the names of release rules from outside",
+            code="not-your-release",
         )
 
 

@@ -119,6 +119,7 @@ class Salt(Given):
                 f"a table's salt of {len(self.salt)} bytes",
                 allowed=f"{SALT_BYTES} bytes",
                 advice="draw a new one for each run",
+                code="bad-salt",
             )
 
     def to_fields(self) -> dict[str, GivenField]:

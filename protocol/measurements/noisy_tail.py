@@ -117,7 +117,9 @@ class NoisyTailMeasurement(Measurement[Column]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.given.name not in self.offers:
-            raise InvalidInput("a column of the tail is unknown", allowed="weights, counts")
+            raise InvalidInput(
+                "a column of the tail is unknown", allowed="weights, counts", code="unknown-column"
+            )
 
     @property
     def design(self) -> Design:
@@ -201,6 +203,7 @@ def tail_design(plan: Plan, column: str) -> Design:
             "the noise of round 1 would be too large to draw in shares",
             allowed="a larger epsilon-select",
             advice="raise --epsilon-select",
+            code="noise-too-wide",
         )
     cap = 1 if counted else plan.tail_cap
     bits = min(room if counted else max(least, room - _WEIGHT_ROOM_BITS), most)
@@ -219,6 +222,7 @@ def select_multiplier(plan: Plan) -> float:
             "devices add Gaussian noise in round 1 and delta-select is 0",
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use --mechanism laplace, which needs none",
+            code="no-delta-select",
         )
     return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
 

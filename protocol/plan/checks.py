@@ -56,6 +56,7 @@ def check_sizes(plan: Plan) -> None:
             f"{plan.items} items debiased one by one",
             allowed=f"up to {MAX_ITEMS_ALONE}",
             advice="each gets a share of the budget: choose few with --items-file or --top-items",
+            code="too-many-items-alone",
         )
 
 
@@ -71,6 +72,7 @@ def check_relation(plan: Plan) -> None:
                 f"the relation add-or-remove-one with {name}, which depends on how many users there are",
                 allowed="add-or-remove-one without masking or minimum cohort",
                 advice="leave it out, or use --neighbours zero-out, under which the number of users is public",
+                code="shows-users",
             )
 
 
@@ -90,6 +92,7 @@ def check_mechanism(plan: Plan) -> None:
             f"the mechanism auto with {problem}",
             allowed="auto where the server adds the noise and chooses the bound of whole histograms",
             advice="name one with --mechanism gaussian or --mechanism laplace",
+            code="auto-mechanism",
         )
 
 
@@ -102,12 +105,14 @@ def check_domain(plan: Plan) -> None:
                 allowed=", ".join(RELEASE_NAMES),
                 advice="leave --release out, or list the items with --items-file: rules from outside are for closed "
                 "domains",
+                code="unknown-release",
             )
         if plan.mechanism != "laplace" and not plan.discovers:
             raise InvalidPlan(
                 f"the release {plan.release} with the {plan.mechanism} mechanism",
                 allowed="one release above a bar with laplace",
                 advice="leave --mechanism out, or use --release discover",
+                code="auto-mechanism",
             )
         if plan.per_item:
             raise InvalidPlan(
@@ -140,6 +145,7 @@ def check_domain(plan: Plan) -> None:
                 f"{plan.most_users:,} users times max threshold is above 2^45",
                 allowed="up to 2^45",
                 advice="lower --max-threshold, or split the users over several runs",
+                code="sum-too-large",
             )
         if plan.threshold is not None and plan.threshold % 1:
             raise InvalidPlan(
@@ -166,7 +172,9 @@ def check_budgets(plan: Plan) -> None:
     for name, value in (("epsilon", plan.epsilon), ("epsilon-select", plan.epsilon_select)):
         check_epsilon(value, name)
         if not _SMALLEST_EPSILON <= value <= _LARGEST_EPSILON:
-            raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
+            raise InvalidPlan(
+                f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15", code="out-of-range"
+            )
     for name, delta, needed in (
         ("delta", plan.delta, not plan.is_pure),
         ("delta-select", plan.delta_select, False),
@@ -174,7 +182,9 @@ def check_budgets(plan: Plan) -> None:
         if needed or delta != 0:
             check_delta(delta, name)
         if 0 < delta < _SMALLEST_DELTA:
-            raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
+            raise InvalidPlan(
+                f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2", code="out-of-range"
+            )
     if plan.mechanism != "laplace" or plan.discovers:
         noise_multiplier(plan.epsilon, plan.delta, calibration=plan.calibration)
 
@@ -183,12 +193,13 @@ def check_thresholds(plan: Plan) -> None:
     """Refuse a public range of thresholds that is empty or off the grid, and a fixed threshold outside of it."""
     for name, value in (("min threshold", plan.min_threshold), ("max threshold", plan.max_threshold)):
         if not (math.isfinite(value) and 1 <= value <= LARGEST_THRESHOLD):
-            raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
+            raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30", code="out-of-range")
     if plan.min_threshold > plan.max_threshold:
         raise InvalidPlan(
             f"the smallest threshold {plan.min_threshold} is above the largest, {plan.max_threshold}",
             allowed="min threshold <= max threshold",
             advice="lower --min-threshold or raise --max-threshold",
+            code="thresholds-crossed",
         )
     if plan.selector == "fixed":
         if plan.threshold is None:
@@ -196,24 +207,28 @@ def check_thresholds(plan: Plan) -> None:
                 "the selector fixed has no threshold",
                 allowed=f"a threshold from {plan.min_threshold:g} to {plan.max_threshold:g}",
                 advice="give one with --threshold",
+                code="no-threshold",
             )
         if not (plan.min_threshold <= plan.threshold <= plan.max_threshold):
             raise InvalidPlan(
                 f"the threshold {plan.threshold:g} is outside the public range",
                 allowed=f"{plan.min_threshold:g} to {plan.max_threshold:g}",
                 advice="choose another --threshold, or raise --max-threshold",
+                code="threshold-out-of-range",
             )
     elif plan.threshold is not None:
         raise InvalidPlan(
             f"a threshold was given, but the selector {plan.selector} chooses its own",
             allowed="a threshold with the selector fixed only",
             advice="add --selector fixed or leave --threshold out",
+            code="unused-threshold",
         )
     if plan.grid_bits < 0:
         raise InvalidPlan(
             "the noise would be wider than the samplers can draw",
             allowed="a standard deviation of up to 2^27 counts an item (gaussian), a scale of up to 2^50 (laplace)",
             advice="raise --epsilon or lower --max-threshold",
+            code="noise-too-wide",
         )
     if plan.step_range[0] > plan.step_range[1]:
         raise InvalidPlan(
@@ -226,4 +241,6 @@ def check_thresholds(plan: Plan) -> None:
 def check_whole(name: str, value: int, lowest: int, highest: int) -> None:
     """Refuse a number that is out of its range."""
     if not lowest <= value <= highest:
-        raise InvalidPlan(f"{name} is {value}", allowed=f"a whole number from {lowest} to {highest}")
+        raise InvalidPlan(
+            f"{name} is {value}", allowed=f"a whole number from {lowest} to {highest}", code="out-of-range"
+        )

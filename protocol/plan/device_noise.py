@@ -57,6 +57,7 @@ def check_device_noise(plan: Plan) -> None:
             "noise from devices where items are clipped one by one",
             allowed="noise from devices for whole histograms",
             advice="the bounds of single items could not be chosen from so noisy a tail; use --noise-from server",
+            code="device-noise-for-items",
         )
     # Noise grows with the threshold: shares that are wide enough at the smallest are so at every one.
     release_share(plan, smallest_steps(plan))

@@ -198,6 +198,7 @@ def check_discovery(plan: Plan) -> None:
                 "known items in a plan that discovers none",
                 allowed="known items with an open domain and the release discover",
                 advice="leave --known-items out; for a closed domain list the items with --items-file",
+                code="unused-known-items",
             )
         return
     if len(plan.known) >= MOST_KEYS:
@@ -207,9 +208,14 @@ def check_discovery(plan: Plan) -> None:
             "the known items have one twice, or one without a name",
             allowed="one item a line, each once",
             advice="correct the file of --known-items",
+            code="bad-known-items",
         )
     if any(len(item_bytes(name)) > LONGEST_NAME for name in plan.known):
-        raise InvalidPlan("the name of a known item is too long", allowed=f"up to {LONGEST_NAME:,} bytes")
+        raise InvalidPlan(
+            "the name of a known item is too long",
+            allowed=f"up to {LONGEST_NAME:,} bytes",
+            code="known-item-too-long",
+        )
     terms = plan.discovery
     if terms.laplace_delta and not all(terms.release_epsilon(share) > 0 for share in terms.shares):
         raise InvalidPlan(

@@ -275,7 +275,7 @@ class Field:
         except (TypeError, ValueError, OverflowError):
             wanted = {int: "a whole number", float: "a number", str: ", ".join(self.choices) or "text"}
             raise InvalidPlan(
-                f"{self.name.replace('_', ' ')} is {value!r}", allowed=wanted[self.kind]
+                f"{self.name.replace('_', ' ')} is {value!r}", allowed=wanted[self.kind], code="bad-value"
             ) from None
 
     def _converted(self, value: Any) -> int | float | str:

@@ -64,12 +64,14 @@ def check_masking(plan: Plan) -> None:
             "masking without a number of participants",
             allowed=f"{MIN_PARTICIPANTS} to {most} participants",
             advice="give the number of devices or nodes with --nodes",
+            code="no-participants",
         )
     if not MIN_PARTICIPANTS <= plan.participants <= min(most, plan.users):
         raise InvalidPlan(
             f"{plan.participants} participants under {plan.masking} for {plan.users} users",
             allowed=f"{MIN_PARTICIPANTS} to {most} participants with at least one user each",
             advice="choose other --nodes; a participant may hold many users",
+            code="bad-number-of-participants",
         )
     for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
         if not (math.isfinite(share) and 0 <= share <= MAX_SHARE):
@@ -77,12 +79,15 @@ def check_masking(plan: Plan) -> None:
                 f"the {name} is {share!r}",
                 allowed=f"a number from 0 to {MAX_SHARE}",
                 advice=f"choose another --{name.replace('drop-out', 'dropout').replace(' ', '-')}",
+                code="bad-share",
             )
     try:
         for devices in (plan.masks.participants, plan.masks.minimum_survivors):
             masking_graph(plan, devices)
     except InvalidInput as problem:
-        raise InvalidPlan(problem.problem, allowed=problem.allowed, advice=problem.advice) from None
+        raise InvalidPlan(
+            problem.problem, allowed=problem.allowed, advice=problem.advice, code=problem.code
+        ) from None
     if plan.is_open:
         _check_open(plan)
     if plan.masks.noise_shares < 1:
@@ -102,6 +107,7 @@ def _check_unused(plan: Plan) -> None:
             f"a plan without masking sets {', '.join(used)}",
             allowed="these settings with masking only",
             advice="add --masking secagg or leave them out",
+            code="masking-settings-unused",
         )
 
 
@@ -111,12 +117,14 @@ def _check_open(plan: Plan) -> None:
             "an open domain's plain statistic under masking",
             allowed="the bucketed statistic, whose length does not depend on the data",
             advice="use --statistic bucketed",
+            code="plain-statistic",
         )
     if plan.noise_by_devices and not plan.discovers:
         raise InvalidPlan(
             f"noise from devices for the release {plan.release}",
             allowed="noise from devices over a closed domain, or after a discovery",
             advice="a table's keys come out exactly, so shares of noise would hide nothing; use --release discover",
+            code="device-noise-for-tables",
         )
     check_whole("table capacity", plan.table_capacity, 1, MAX_TABLE_CAPACITY)
     check_whole("label bytes", plan.label_bytes, 1, MAX_LABEL_BYTES)

@@ -103,6 +103,7 @@ def check_table(plan: Plan) -> None:
             "an open domain under masks without a delta-select",
             allowed="a delta-select above 0, which the test for room in the table spends",
             advice=f"leave --delta-select out{more}",
+            code="no-delta-select",
         )
     try:
         table_shape(plan, _thresholds(plan)[-1])
@@ -111,6 +112,7 @@ def check_table(plan: Plan) -> None:
             f"for --table-capacity {plan.table_capacity} and {_thresholds(plan)[-1]} items a user, {problem.problem}",
             allowed=problem.allowed,
             advice=f"lower --{_flag(plan)}, --table-capacity or --label-bytes, or raise --epsilon-select",
+            code="table-too-large",
         ) from None
 
 

@@ -40,9 +40,14 @@ class Window:
             raise InvalidPlan(
                 f"the window ends on {self.last}, before it begins on {self.first}",
                 allowed="a last day that is not before the first",
+                code="window-ends-first",
             )
         if self.first.year < _FIRST_YEAR or self.last.year > _LAST_YEAR:
-            raise InvalidPlan("a window of other years", allowed=f"years from {_FIRST_YEAR} to {_LAST_YEAR}")
+            raise InvalidPlan(
+                "a window of other years",
+                allowed=f"years from {_FIRST_YEAR} to {_LAST_YEAR}",
+                code="window-out-of-range",
+            )
 
     @classmethod
     def parse(cls, text: str) -> Window:
@@ -56,9 +61,11 @@ class Window:
                     if isinstance(problem, InvalidPlan):
                         raise
                     raise InvalidPlan(
-                        f"the window {text} has a day or week that is in no calendar", allowed=_WRITTEN
+                        f"the window {text} has a day or week that is in no calendar",
+                        allowed=_WRITTEN,
+                        code="not-in-the-calendar",
                     ) from None
-        raise InvalidPlan(f"the window is {text[:40]!r}", allowed=_WRITTEN)
+        raise InvalidPlan(f"the window is {text[:40]!r}", allowed=_WRITTEN, code="not-a-window")
 
     @property
     def text(self) -> str:

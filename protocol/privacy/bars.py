@@ -140,12 +140,18 @@ def bars_for(
         InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
     if kind not in get_args(OpenNoiseKind):
-        raise InvalidPlan(f"the noise is {kind!r}", allowed=" or ".join(map(repr, get_args(OpenNoiseKind))))
+        raise InvalidPlan(
+            f"the noise is {kind!r}",
+            allowed=" or ".join(map(repr, get_args(OpenNoiseKind))),
+            code="unknown-noise",
+        )
     check_epsilon(epsilon, "epsilon")
     check_delta(delta, "delta")
     if neighbours not in tuple(Neighbours):
         raise InvalidPlan(
-            f"the neighbours are {neighbours!r}", allowed=" or ".join(repr(str(name)) for name in Neighbours)
+            f"the neighbours are {neighbours!r}",
+            allowed=" or ".join(repr(str(name)) for name in Neighbours),
+            code="unknown-neighbours",
         )
     noises: list[OpenNoise] = []
     for threshold in thresholds:
@@ -154,6 +160,7 @@ def bars_for(
                 f"the threshold is {threshold!r}",
                 allowed="a whole number of at least 1",
                 advice="it is the number of items that each user keeps",
+                code="bad-threshold",
             )
         noises.append(_calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours)))
     return noises
@@ -181,6 +188,7 @@ def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
             f"epsilon is {epsilon!r} at a threshold of {threshold}",
             allowed="noise of a scale sensitivity/epsilon up to 2^51",
             advice="raise --epsilon or lower --max-threshold",
+            code="noise-too-wide",
         )
     return laplace_scale(wanted)
 

@@ -22,7 +22,7 @@ _FAR_TAIL = 30.0
 def check_epsilon(value: float, name: str) -> None:
     """Refuse an epsilon that is not a finite number above 0; `name` is the user's name for the setting."""
     if not is_number(value) or not math.isfinite(value) or value <= 0:
-        raise InvalidPlan(f"{name} is {value!r}", allowed="a finite number above 0")
+        raise InvalidPlan(f"{name} is {value!r}", allowed="a finite number above 0", code="bad-epsilon")
 
 
 def check_delta(value: float, name: str) -> None:
@@ -32,6 +32,7 @@ def check_delta(value: float, name: str) -> None:
             f"{name} is {value!r}",
             allowed="a number strictly between 0 and 1/2",
             advice="choose one well below 1 over the number of users, such as 1e-6",
+            code="bad-delta",
         )
 
 
@@ -56,11 +57,14 @@ def noise_multiplier(epsilon: float, delta: float, *, calibration: Calibration =
                     f"the classic calibration was asked for epsilon = {epsilon!r}",
                     allowed="epsilon of at most 1, where its proof holds",
                     advice="use --calibration analytic, which holds for every epsilon",
+                    code="classic-above-1",
                 )
             return _classic_multiplier(epsilon, delta)
         case _:
             raise InvalidPlan(
-                f"the calibration is {calibration!r}", allowed=" or ".join(map(repr, get_args(Calibration)))
+                f"the calibration is {calibration!r}",
+                allowed=" or ".join(map(repr, get_args(Calibration))),
+                code="unknown-calibration",
             )
 
 

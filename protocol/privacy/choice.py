@@ -57,6 +57,7 @@ def exponential_mechanism(
             raise InvalidInput(
                 f"there are {len(log_base_measure)} base weights for {len(gammas)} scores",
                 allowed="one for each score",
+                code="wrong-number-of-weights",
             )
         logarithms = [float(value) for value in log_base_measure]
         if not all(map(math.isfinite, logarithms)):
@@ -64,6 +65,7 @@ def exponential_mechanism(
                 "the logarithm of a base weight is not finite",
                 allowed="finite numbers",
                 advice="leave out candidates that must not be chosen",
+                code="infinite-weight",
             )
         gammas = [gamma - Fraction(value) for gamma, value in zip(gammas, logarithms, strict=True)]
         smallest = min(gammas)
@@ -93,7 +95,9 @@ def exponential_probabilities(
 def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[Fraction]:
     """For each candidate, epsilon (best - score) / (2 sensitivity)."""
     if len(scores) == 0:
-        raise InvalidInput("there is no candidate to choose", allowed="at least one score")
+        raise InvalidInput(
+            "there is no candidate to choose", allowed="at least one score", code="no-candidates"
+        )
     try:
         whole = [operator.index(score) for score in scores]
         bound = operator.index(sensitivity)
@@ -102,11 +106,12 @@ def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[
             "a score or the sensitivity is not a whole number",
             allowed="Python or NumPy integers",
             advice="put scores on an integer grid first, with their sensitivity in the same steps",
+            code="not-an-integer",
         ) from error
     if bound <= 0:
-        raise InvalidInput(f"the sensitivity is {bound}", allowed="1 or more")
+        raise InvalidInput(f"the sensitivity is {bound}", allowed="1 or more", code="bad-sensitivity")
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise InvalidInput(f"epsilon is {epsilon}", allowed="a finite number above 0")
+        raise InvalidInput(f"epsilon is {epsilon}", allowed="a finite number above 0", code="bad-epsilon")
     best = max(whole)
     rate = Fraction(epsilon) / (2 * bound)  # audited: exponential rate
     return [rate * (best - score) for score in whole]

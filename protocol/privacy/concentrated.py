@@ -246,6 +246,7 @@ class Limit:
             raise InvalidPlan(
                 f"the limit is epsilon {self.epsilon:g}, delta {self.delta:g}",
                 allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
+                code="bad-limit",
             )
 
     def admits(self, spent: Spending, run: Spending) -> bool:

@@ -45,7 +45,9 @@ class GaussianLoss:
     def __post_init__(self) -> None:
         if not is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
             raise InvalidPlan(
-                f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
+                f"the noise multiplier is {self.multiplier!r}",
+                allowed="a finite number above 0",
+                code="bad-noise-multiplier",
             )
 
 
@@ -242,6 +244,7 @@ class Charge:
                 "a ledger entry can't be read",
                 allowed="the dictionary that Charge.to_json writes",
                 advice="the file is damaged or was edited; restore it from a copy",
+                code="damaged-entry",
             ) from problem
 
 
@@ -311,6 +314,7 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
                 f"entries for {entry.neighbours} neighbours",
                 allowed="one relation in a ledger, because costs under two of them can't be added",
                 advice="name another file with --ledger, or use the same --neighbours",
+                code="other-neighbours",
             )
 
 

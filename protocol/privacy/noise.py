@@ -176,7 +176,9 @@ def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
     """
     if gamma < 0:
         raise InvalidInput(
-            "gamma is negative, so exp(-gamma) is not a probability", allowed="gamma of 0 or more"
+            "gamma is negative, so exp(-gamma) is not a probability",
+            allowed="gamma of 0 or more",
+            code="bad-gamma",
         )
     whole, rest = divmod(gamma.numerator, gamma.denominator)
     if not all(_ends_odd(1, 1, 1, source) for _ in range(whole)):
@@ -187,7 +189,9 @@ def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
 def uniform_below(bound: int, *, source: Source) -> int:
     """A whole number from 0 to bound - 1, each equally likely, for a bound of at most 2^64."""
     if not 1 <= bound <= _WORD:
-        raise InvalidInput("no number can be drawn below this bound", allowed="a bound from 1 to 2^64")
+        raise InvalidInput(
+            "no number can be drawn below this bound", allowed="a bound from 1 to 2^64", code="bad-bound"
+        )
     step = _WORD // bound
     while True:
         number = _word(source) // step
@@ -220,12 +224,13 @@ def _gaussian_step(log2_scale: int) -> Fraction:
 
 def _require_between(value: Fraction, largest: Fraction, name: str, largest_text: str) -> None:
     if value <= 0:
-        raise InvalidInput(f"{name} of 0 or less adds no noise", allowed="more than 0")
+        raise InvalidInput(f"{name} of 0 or less adds no noise", allowed="more than 0", code="no-noise")
     if value > largest:
         raise InvalidInput(
             f"{name} above {largest_text} is too large to draw",
             allowed=f"at most {int(largest)}",
             advice="a coarser grid needs less noise in its steps",
+            code="noise-too-wide",
         )
 
 
@@ -235,13 +240,14 @@ def _require_representable(value: Fraction, rounded: Fraction, rounding: str) ->
             f"{float(value)!r} can't be drawn exactly",
             allowed=f"what {rounding} returns",
             advice=f"round up with {rounding} first and account for the result",
+            code="not-representable",
         )
 
 
 def _collect(size: int, proposals_a_draw: int, accepted: Callable[[int], Integers]) -> Integers:
     """The first `size` accepted proposals, in as many batches as needed: mostly one for a small size."""
     if size < 0:
-        raise InvalidInput(f"{size} draws were asked for", allowed="0 or more")
+        raise InvalidInput(f"{size} draws were asked for", allowed="0 or more", code="bad-number-of-draws")
     draws = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:

@@ -126,6 +126,7 @@ def gaussian_share(sensitivity: Sensitivity, multiplier: float, *, shares: int) 
             "not close enough to a discrete Gaussian",
             allowed="fewer participants, a larger smallest threshold or a smaller epsilon",
             advice="raise --min-threshold, let a participant hold more users, or use --noise-from server",
+            code="shares-too-narrow",
         )
     return Share("discrete-gaussian-shares", gaussian_variance(needed), shares)
 

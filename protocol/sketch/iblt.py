@@ -96,6 +96,7 @@ class TableShape:
                 f"a table for {self.capacity:,} items of up to {self.label_bytes:,} bytes has {self.length:,} values",
                 allowed=f"up to {MAX_TABLE_LENGTH:,} values",
                 advice="lower capacity or label_bytes",
+                code="table-too-large",
             )
 
     @property
@@ -196,6 +197,7 @@ def decode_table(values: Integers | Words, shape: TableShape, *, salt: bytes) ->
             f"the table has the shape {values.shape} and the type {values.dtype}",
             allowed=f"{shape.length:,} integers of 64 bits",
             advice="decode with the shape that the devices used",
+            code="other-shape",
         )
     table = values.astype(np.int64).reshape(HASHES, shape.part_cells, shape.columns)
     if not _plausible(table):
@@ -301,7 +303,9 @@ def _added_up(labels: Sequence[Label], counts: Integers) -> tuple[list[bytes], I
     """The distinct items as bytes, each with the sum of its counts."""
     types = set(map(type, labels))
     if any(issubclass(kind, bool) or not issubclass(kind, str | int | np.integer) for kind in types):
-        raise InvalidPopulation("an item is neither text nor an integer", allowed="texts and integers")
+        raise InvalidPopulation(
+            "an item is neither text nor an integer", allowed="texts and integers", code="not-an-item"
+        )
     texts = [label_bytes(label) for label in labels]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     if len(numbers) == len(texts):
@@ -319,6 +323,7 @@ def _key_words(texts: Sequence[bytes], shape: TableShape) -> Integers:
             "an item's name is too long for the table",
             allowed=f"up to {shape.label_bytes:,} bytes of UTF-8, the plan's label_bytes",
             advice="raise label_bytes in the plan, or shorten or hash long names",
+            code="name-too-long",
         )
     width = 4 * (shape.words - 1)
     padded = b"".join([text.ljust(width, b"\0") for text in texts])
@@ -334,19 +339,23 @@ def _whole_counts(counts: npt.ArrayLike, items: int) -> Integers:
         raise InvalidPopulation(
             f"the counts of {items:,} items have the shape {array.shape} and the type {array.dtype}",
             allowed="one whole count for each item",
+            code="wrong-counts",
         )
     if items and not (array.min() >= 1 and array.max() <= MAX_COUNT):
         raise InvalidPopulation(
             "a count is out of range",
             allowed=f"1 to {MAX_COUNT:,}",
             advice="leave out items without a count, and clip the others",
+            code="count-out-of-range",
         )
     return array.astype(np.int64)
 
 
 def _check_whole(name: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidPlan(f"{name} is {value!r}", allowed=f"a whole number from 1 to {most:,}")
+        raise InvalidPlan(
+            f"{name} is {value!r}", allowed=f"a whole number from 1 to {most:,}", code="out-of-range"
+        )
 
 
 def _root(number: int, power: int) -> int:

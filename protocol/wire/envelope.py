@@ -219,7 +219,7 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     if not any(
         kind.round is Round.RELEASE and kind.admitted(plan.releasing) for kind in MEASUREMENTS.values()
     ):
-        raise DecodeError("the plan's release is unknown here")
+        raise DecodeError("the plan's release is unknown here", code="unknown-release")
     settled = Settled.from_fields(fields, plan)
     round_plan = settled.plan_for(plan)
     kind = MEASUREMENTS.get(take(fields, "asks", str))

@@ -36,6 +36,7 @@ def label_bytes(label: Label) -> bytes:
             f"an item's name has {len(text)} bytes",
             allowed=f"up to {MAX_LABEL_BYTES} bytes of UTF-8",
             advice="shorten or hash long names",
+            code="name-too-long",
         )
     return text
 

@@ -45,4 +45,6 @@ class Reader:
     def end(self) -> None:
         """Refuse bytes that are left over."""
         if self._place != len(self._data):
-            raise DecodeError(f"{len(self._data) - self._place} bytes after {self._name}")
+            raise DecodeError(
+                f"{len(self._data) - self._place} bytes after {self._name}", code="bytes-left-over"
+            )

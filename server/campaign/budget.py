@@ -113,6 +113,7 @@ def _largest(
             "a campaign with a method that is not private",
             allowed="private selectors and releases",
             advice="choose another --selector",
+            code="not-private",
         )
     # A window of Gaussian noise may have a larger epsilon at its small delta than all windows have at theirs.
     while fits(budget(high)) and high < _MOST_TIMES * top and not classic:
@@ -124,6 +125,7 @@ def _largest(
                 f"the total has no room for {windows:,} windows of this plan, however much noise they have",
                 allowed="a larger --total-epsilon and --total-delta, a smaller --epsilon-select, or fewer windows",
                 advice="'fedhist ledger show' says what other runs have taken of the ledger's limit",
+                code="total-too-small",
             )
     for _ in range(_SEARCH_STEPS):
         middle = math.sqrt(low * high)

@@ -29,7 +29,7 @@ _WRITTEN = "2026-W40..2026-W52, 2026-W40x13, or single windows such as 2026-11, 
 def windows_in(texts: str | Iterable[str]) -> tuple[Window, ...]:
     """The calendar that these texts name, in order; an InvalidPlan if windows overlap or there are none."""
     if not isinstance(texts, Iterable):
-        raise InvalidPlan(f"the calendar is {texts!r}", allowed=_WRITTEN)
+        raise InvalidPlan(f"the calendar is {texts!r}", allowed=_WRITTEN, code="not-a-calendar")
     listed = [texts] if isinstance(texts, str) else list(texts)
     parts = [part.strip() for text in listed for part in str(text).split(",") if part.strip()]
     found = sorted(
@@ -37,7 +37,7 @@ def windows_in(texts: str | Iterable[str]) -> tuple[Window, ...]:
         key=lambda window: (window.first, window.last),
     )
     if not found:
-        raise InvalidPlan("a campaign without windows", allowed=_WRITTEN)
+        raise InvalidPlan("a campaign without windows", allowed=_WRITTEN, code="no-windows")
     if len(found) > MAX_WINDOWS:
         raise _too_many()
     for earlier, later in pairwise(found):
@@ -46,6 +46,7 @@ def windows_in(texts: str | Iterable[str]) -> tuple[Window, ...]:
             raise InvalidPlan(
                 f"the calendar has {both}",
                 allowed="windows that share no day: what one user adds is counted once in each",
+                code="windows-overlap",
             )
     return tuple(found)
 
@@ -59,7 +60,11 @@ def _windows(text: str) -> list[Window]:
         return [Window.parse(text)]
     number = int(numbered[2])
     if number < 1:
-        raise InvalidPlan(f"the calendar has {text}, which is no window", allowed="a number of at least 1")
+        raise InvalidPlan(
+            f"the calendar has {text}, which is no window",
+            allowed="a number of at least 1",
+            code="not-a-window",
+        )
     if number > MAX_WINDOWS:
         raise _too_many()
     return list(islice(_from(Window.parse(numbered[1].strip())), number))
@@ -68,7 +73,9 @@ def _windows(text: str) -> list[Window]:
 def _up_to(first: Window, last: Window, text: str) -> Iterator[Window]:
     if last.first < first.first:
         raise InvalidPlan(
-            f"the calendar {text} ends before it begins", allowed="a first window, two dots, and a later one"
+            f"the calendar {text} ends before it begins",
+            allowed="a first window, two dots, and a later one",
+            code="window-ends-first",
         )
     for number, window in enumerate(_from(first)):
         if number >= MAX_WINDOWS:
@@ -77,6 +84,7 @@ def _up_to(first: Window, last: Window, text: str) -> Iterator[Window]:
             raise InvalidPlan(
                 f"the calendar {text} has two kinds of windows: {first} and those after it never come to {last}",
                 allowed="two weeks, two days, two months or two years",
+                code="two-kinds-of-windows",
             )
         yield window
         if window == last:
@@ -101,4 +109,6 @@ def _next(window: Window) -> Window:
 
 
 def _too_many() -> InvalidPlan:
-    return InvalidPlan("the calendar has too many windows", allowed=f"at most {MAX_WINDOWS:,}")
+    return InvalidPlan(
+        "the calendar has too many windows", allowed=f"at most {MAX_WINDOWS:,}", code="too-many-windows"
+    )

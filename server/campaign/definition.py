@@ -146,6 +146,7 @@ def read_definition(folder: Path) -> Definition:
         raise InvalidFile(
             f"{folder} is no campaign: it has no {DEFINITION_FILE}",
             allowed="a folder that 'fedhist campaign new' made",
+            code="not-a-campaign",
         ) from None
     except (OSError, UnicodeDecodeError, ValueError, RecursionError):
         raise _damaged(path) from None
@@ -173,13 +174,14 @@ def check_list(items: Sequence[str]) -> None:
         raise InvalidInput(
             "the list of items has a name that is empty, or that a line of text can't hold",
             allowed="names of one line each, in Unicode",
+            code="bad-item",
         )
 
 
 def check_choices(thresholds: str, discover: str, plan: Mapping[str, Any]) -> None:
     """Refuse rules for later windows that do not exist, or that the plan has no use for."""
     if thresholds not in THRESHOLDS:
-        raise InvalidInput(f"--thresholds is {thresholds!r}", allowed=", ".join(THRESHOLDS))
+        raise InvalidInput(f"--thresholds is {thresholds!r}", allowed=", ".join(THRESHOLDS), code="bad-value")
     if discover not in DISCOVERIES:
         raise InvalidInput(f"--discover is {discover!r}", allowed=", ".join(DISCOVERIES))
     fixed = plan.get("selector") == "fixed" or plan.get("threshold") is not None
@@ -187,12 +189,14 @@ def check_choices(thresholds: str, discover: str, plan: Mapping[str, Any]) -> No
         raise InvalidPlan(
             f"--thresholds {thresholds} with a plan that fixes its threshold, or has more than one",
             allowed="--thresholds choose, or a plan that chooses one threshold for one mechanism",
+            code="fixed-threshold",
         )
     found = plan.get("domain") == "open" and plan.get("release") in (None, "discover")
     if discover != "each" and not found:
         raise InvalidPlan(
             f"--discover {discover} with a plan that finds no items",
             allowed="--discover with an open domain and the release discover",
+            code="finds-no-items",
         )
 
 
@@ -239,5 +243,8 @@ def _budget_in(document: Mapping[str, Any]) -> WindowBudget:
 
 def _damaged(path: Path) -> InvalidFile:
     return InvalidFile(
-        f"{path} is damaged", allowed="the file as fedhist wrote it", advice="restore it from a copy"
+        f"{path} is damaged",
+        allowed="the file as fedhist wrote it",
+        advice="restore it from a copy",
+        code="damaged-campaign",
     )

@@ -30,11 +30,13 @@ def check_for_grid(definition: Definition, config: Mapping[str, Value]) -> dict[
             f"the run-config has {FOLDER_KEY} together with {', '.join(said)}",
             allowed=f"{FOLDER_KEY} with {', '.join(name.replace('_', '-') for name in _BESIDE)}",
             advice="the campaign's own definition says the rest",
+            code="unknown-key",
         )
     if definition.discover == "first":
         raise InvalidInput(
             "a campaign with --discover first on nodes of Flower, which have no list of the items that were found",
             allowed="--discover each",
+            code="list-of-found-items",
         )
     users = given.pop("users", definition.plan.get("users"))
     if users is None:
@@ -42,6 +44,7 @@ def check_for_grid(definition: Definition, config: Mapping[str, Value]) -> dict[
             "the campaign and the run-config have no users",
             allowed="the public size of the cohort",
             advice="add users=1000 to the run-config, or make the campaign with --users",
+            code="no-users",
         )
     return running_settings(given) | {"users": users}
 

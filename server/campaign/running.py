@@ -135,6 +135,7 @@ def new_campaign(
         raise InvalidInput(
             "a campaign without a total, whose ledger has no limit",
             allowed="--total-epsilon and --total-delta, or a ledger with a limit",
+            code="no-limit",
         )
     total = total or limit or Limit(0, 0)
     if total.delta == 0 and fields["domain"] == "closed":
@@ -238,7 +239,8 @@ def _run_one(definition: Definition, budget: BudgetFile, state: WindowState, run
         raise BudgetExceeded(
             f"the campaign's total, epsilon {definition.total.epsilon:g} at delta {definition.total.delta:g}, has no "
             f"room for the window {state.window}: epsilon {definition.total.claimed(counted):.4g} is spent. Nothing "
-            "was spent"
+            "was spent",
+            code="no-room-for-window",
         )
     run(
         WindowRun(
@@ -269,6 +271,7 @@ def _wanted(
                 f"the window {window} is {status} and can't be run again",
                 allowed="--again with windows that were charged and not released",
                 advice="no window is released twice",
+                code="not-run-again",
             )
     wanted = []
     for state in states:
@@ -303,6 +306,7 @@ def _checked_clock(now: datetime, definition: Definition, budget: BudgetFile) ->
             f"the clock says {_text(now)}, and the campaign's last run was at {_text(last)}",
             allowed="a clock that does not go back",
             advice="set it right; if it was ahead at that run, wait until it is past that time",
+            code="clock-went-back",
         )
     return now
 
@@ -315,6 +319,7 @@ def _checked_until(until: datetime | None, now: datetime) -> datetime:
             f"--until is {until:%Y-%m-%d %H:%M %Z}, which is still to come",
             allowed="a time that is past",
             advice="a window that is run before it is over stays without the rest of its rows",
+            code="still-to-come",
         )
     return until
 
@@ -350,6 +355,7 @@ def _plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidPlan(
                 f"a campaign with {name.replace('_', '-')} of its own",
                 allowed="--windows for the calendar, and --total-epsilon and --total-delta for all of it",
+                code="fields-of-the-campaign",
             )
     fields.setdefault("domain", "closed")
     for name in ("min_threshold", "max_threshold"):
@@ -381,13 +387,17 @@ def _check_new(folder: Path, ledger: Path) -> None:
     try:
         check_target(folder)
     except InvalidFile as problem:
-        raise InvalidFile(problem.problem, allowed=problem.allowed, advice="name another folder") from None
+        raise InvalidFile(
+            problem.problem, allowed=problem.allowed, advice="name another folder", code="exists-already"
+        ) from None
 
 
 def _check_count(flag: str, value: int, most: int) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 0 <= value <= most:
-        raise InvalidInput(f"{flag} is {value!r}", allowed=f"a whole number from 0 to {most:,}")
+        raise InvalidInput(
+            f"{flag} is {value!r}", allowed=f"a whole number from 0 to {most:,}", code="bad-value"
+        )
 
 
 def _text(time: datetime) -> str:

@@ -77,12 +77,14 @@ def opened(folder: Path, *, moved: bool = False) -> Definition:
             f"the campaign in {folder} was made in {definition.place}, and two copies of it would both run",
             allowed="a campaign where it was made",
             advice="if it was moved, and no copy is left behind, say so once with --moved",
+            code="campaign-moved",
         )
     if (definition.place / DEFINITION_FILE).exists():
         raise InvalidFile(
             f"the campaign in {folder} also lies in {definition.place}",
             allowed="--moved for a folder of which there is no other copy",
             advice="remove one of them",
+            code="campaign-copied",
         )
     return definition.moved(folder)
 
@@ -94,6 +96,7 @@ def ledger_of(definition: Definition) -> BudgetFile:
             f"the campaign's ledger {definition.ledger} is gone, and with it what was spent",
             allowed="the ledger that the campaign was made with",
             advice="put it back; a new one would count from zero",
+            code="ledger-gone",
         )
     budget = BudgetFile.open(definition.ledger, create=False)
     known = [run for run in budget.runs() if run.label == definition.label and run.plan.get("kind") == KIND]
@@ -102,12 +105,14 @@ def ledger_of(definition: Definition) -> BudgetFile:
             f"the ledger {definition.ledger} does not know the campaign: it was replaced, or is an older copy",
             allowed="the ledger that the campaign was made with",
             advice="put it back; a new one would count from zero",
+            code="ledger-replaced",
         )
     if known[0].plan_hash != definition.digest:
         raise InvalidFile(
             f"{definition.place / DEFINITION_FILE} or its list of items is not as it was made",
             allowed="the files as fedhist wrote them",
             advice="restore them; for another plan or calendar make a new campaign with the same ledger",
+            code="campaign-changed",
         )
     return budget
 
@@ -157,12 +162,14 @@ def _check_agreement(state: WindowState, definition: Definition) -> None:
                 f"{state.folder} holds a release that the ledger {definition.ledger} does not know",
                 allowed="releases of this campaign, all charged to its ledger",
                 advice="the ledger is an older copy, which should be put back, or the folder is somebody else's",
+                code="unknown-release",
             )
     elif any(run.status == "released" for run in state.runs):
         raise InvalidFile(
             f"by the ledger the window {state.window} was released, and {state.folder} is not there",
             allowed="a campaign with all its releases",
             advice="put the folder back: it was removed, or this is an older copy of the campaign",
+            code="release-gone",
         )
 
 
@@ -180,4 +187,5 @@ def _document_in(folder: Path, window: Window) -> dict[str, Any] | None:
         f"{folder} is not a release of the window {window}",
         allowed="releases that the campaign wrote itself",
         advice="move it somewhere else",
+        code="not-this-release",
     )

@@ -98,7 +98,8 @@ class OpenRun:
             if status != "open":
                 raise BudgetExceeded(
                     f"run {self.id} of {self.path} is {status}: its reservation was given back and nothing "
-                    "more can be charged to it; begin a new run"
+                    "more can be charged to it; begin a new run",
+                    code="run-ended",
                 )
             charges = _read_charges(database)
             check_same_neighbours(charge, [entry for _, entry in charges[:1]])
@@ -132,7 +133,9 @@ class OpenRun:
             # A person may have closed a run that was slow and not dead. How it ended is still worth knowing,
             # and counts the same.
             if before not in {"open", "closed"}:
-                raise InvalidInput(f"run {self.id} is {before} already", allowed="ending a run once")
+                raise InvalidInput(
+                    f"run {self.id} is {before} already", allowed="ending a run once", code="run-ended"
+                )
             database.execute("UPDATE runs SET status = ?, reason = ? WHERE id = ?", (status, reason, self.id))
 
     def _status(self, database: sqlite3.Connection) -> RunStatus:
@@ -146,6 +149,7 @@ class OpenRun:
                 f"the ledger {self.path} does not know run {self.id} any more",
                 allowed="one file for the whole run",
                 advice="it was replaced while the run was going on; put it back",
+                code="ledger-replaced",
             )
         return cast(RunStatus, row[0])
 
@@ -201,6 +205,7 @@ class BudgetFile:
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
                     advice="add --replace if the change is meant",
+                    code="other-limit",
                 )
             database.execute(
                 "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
@@ -225,7 +230,11 @@ class BudgetFile:
         if not math.isfinite(cost.epsilon):
             raise _not_private("the run")
         if now.utcoffset() is None:
-            raise InvalidInput("the time of a run has no zone", allowed="a time such as datetime.now(UTC)")
+            raise InvalidInput(
+                "the time of a run has no zone",
+                allowed="a time such as datetime.now(UTC)",
+                code="time-without-zone",
+            )
         numbers = (cost.epsilon, cost.delta, cost.rho, cost.failure)
         row = (_time_text(now), plan_hash, _plan_text(plan), label, *map(float, numbers))
         with transaction(self.path) as database:
@@ -250,6 +259,7 @@ class BudgetFile:
                     f"run {run_id} is {'not in the ledger' if row is None else row[0] + ' already'}",
                     allowed="the number of an open run",
                     advice=f"'fedhist ledger show {self.path.name}' lists them",
+                    code="no-open-run",
                 )
             database.execute("UPDATE runs SET status = 'closed' WHERE id = ?", (run_id,))
 
@@ -425,7 +435,7 @@ def _plan_text(plan: Mapping[str, Any]) -> str:
         return json.dumps(dict(plan), allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as problem:
         raise InvalidPlan(
-            "the plan can't be written as JSON", allowed="text, finite numbers, lists"
+            "the plan can't be written as JSON", allowed="text, finite numbers, lists", code="not-json"
         ) from problem
 
 
@@ -442,4 +452,5 @@ def _not_private(what: str) -> InvalidPlan:
         f"{what} is not private, and a ledger file has no place for an infinite epsilon",
         allowed="private mechanisms",
         advice="leave --ledger out",
+        code="not-private",
     )

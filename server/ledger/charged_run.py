@@ -52,6 +52,7 @@ def _checked(ledger: Path, charges: Sequence[Charge]) -> BudgetFile:
                 f"the {method_of(charge)} is not private and can't be charged",
                 allowed="private methods with --ledger",
                 advice=f"{private_instead(charge)}, or leave --ledger out",
+                code="not-private",
             )
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.

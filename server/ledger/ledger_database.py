@@ -55,19 +55,24 @@ def check_place(path: Path, *, create: bool) -> None:
     """Look at what lies at the path before SQLite does: it would take an empty file for a database."""
     try:
         if path.is_dir():
-            raise InvalidFile(f"{path} is a folder", allowed="the path of a ledger file")
+            raise InvalidFile(f"{path} is a folder", allowed="the path of a ledger file", code="a-folder")
         if not path.exists():
             if not path.parent.is_dir():
-                raise InvalidFile(f"the folder {path.parent} does not exist", allowed="an existing folder")
+                raise InvalidFile(
+                    f"the folder {path.parent} does not exist", allowed="an existing folder", code="no-folder"
+                )
             if not create:
                 raise InvalidFile(
                     f"there is no ledger {path}",
                     allowed="a ledger that was created before",
                     advice="'fedhist run --ledger' and 'fedhist ledger limit' make one, and so does fedhist.Session",
+                    code="no-ledger",
                 )
             return
         if not path.is_file():
-            raise InvalidFile(f"{path} is not a regular file", allowed="the path of a ledger file")
+            raise InvalidFile(
+                f"{path} is not a regular file", allowed="the path of a ledger file", code="not-a-plain-file"
+            )
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
     except OSError as problem:
@@ -108,6 +113,7 @@ def transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connectio
                 advice=""
                 if version > VERSION
                 else "what it lists stays spent: begin a new ledger, with a limit that counts it",
+                code="other-version",
             )
         yield database
         database.execute("COMMIT")
@@ -128,6 +134,7 @@ def _connection(path: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
             f"the ledger {path} can't be used: {problem}",
             allowed="a file in a folder that you may write, on a disk with room, which no other process "
             f"holds for more than {_BUSY_SECONDS:.0f} s",
+            code="not-usable",
         ) from problem
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         # sqlite3 quotes the damaged schema in its own message, and fails when that is no text.
@@ -145,6 +152,7 @@ def _not_a_ledger(path: Path, problem: str) -> InvalidFile:
         f"{path} {problem}",
         allowed="a ledger, or a path where nothing lies yet",
         advice="an existing file is never overwritten; choose another path",
+        code="not-a-ledger",
     )
 
 
@@ -154,4 +162,5 @@ def damaged(path: Path) -> InvalidFile:
         f"the ledger {path} is damaged",
         allowed="a ledger as fedhist wrote it",
         advice="restore it from a copy, and count what was spent since as spent",
+        code="damaged-ledger",
     )

@@ -69,6 +69,7 @@ def rule_for(plan: Plan) -> ReleaseRule:
         f"the release {plan.release!r} over {plan.domain} domains",
         allowed=", ".join(others) or "no --release for such a plan",
         advice="choose another --release or leave it out",
+        code="unknown-release",
     )
 
 
@@ -79,6 +80,7 @@ def _check_round(rule: ReleaseRule) -> None:
         raise InvalidPlan(
             f"the release rule {rule.name} releases {rule.measures!r}, which is no measurement of the release",
             allowed=", ".join(name for name, kind in MEASUREMENTS.items() if kind.round is Round.RELEASE),
+            code="wrong-measurement",
         )
 
 

@@ -173,6 +173,7 @@ class Release:
             raise InvalidInput(
                 f"{len(names):,} labels for {items:,} items",
                 allowed="one label for each released item, in order",
+                code="wrong-number-of-labels",
             )
         found: dict[str, Sequence[str | int | float]] = {
             "item": names,

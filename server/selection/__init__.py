@@ -49,6 +49,7 @@ def _check(selector: Selector) -> None:
             f"the selector {type(selector).__qualname__} has no name",
             allowed="a selector with a name",
             advice='write name = "mine" in the class',
+            code="no-name",
         )
     for column in selector.reads:
         match column:
@@ -58,6 +59,7 @@ def _check(selector: Selector) -> None:
             f"the selector {selector.name} reads {column!r}",
             allowed="pairs of what a measurement offers and a frozenset of norms",
             advice='write reads = (("weights", ANY_NORM),)',
+            code="bad-reads",
         )
 
 
@@ -93,6 +95,7 @@ def column_of(plan: Plan, selector: Selector) -> Offered:
             f"the selector {selector.name} does not go with the {plan.mechanism} mechanism {where}",
             allowed=", ".join(fitting(plan)),
             advice="choose another --selector or leave it out",
+            code="selector-does-not-fit",
         )
     return offered
 
@@ -115,6 +118,7 @@ def selector_for(plan: Plan) -> Selector:
             f"unknown selector {plan.selector!r}",
             allowed=", ".join(fitting(plan)),
             advice="choose another --selector or leave it out",
+            code="unknown-selector",
         )
     if selector.reads:
         offered = column_of(plan, selector)

@@ -247,6 +247,7 @@ def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> N
             f"the selector {name} adds Gaussian noise and delta-select is 0",
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use --selector weighted-quantile, which needs none",
+            code="no-delta-select",
         )
     check_drawable(make_noise, name)
 

@@ -33,6 +33,7 @@ class FromNoisyTail(Selector):
                 f"the selector {self.name} reads an exact statistic, and devices that add noise send none",
                 allowed="a selector that can read a noisy one",
                 advice="use --selector weighted-quantile, or --noise-from server",
+                code="reads-exact-statistic",
             )
         tail_design(plan, self.column)
 

@@ -70,6 +70,7 @@ class OutputPerturbation(NoisySelector):
                 "participant that lies about its own could make its result hang on another's data",
                 allowed="output-perturbation without masking, or with noise from devices",
                 advice="use --selector weighted-quantile, or --noise-from devices",
+                code="not-under-masks",
             )
         check_drawable(lambda: laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select), self.name)
 

@@ -60,18 +60,21 @@ class GuessedPopulation(SyntheticPopulation):
                 f"{self.users:,} users are too many to guess",
                 allowed=f"1 to {MAX_GUESSED_USERS:,}",
                 advice="lower --users: with more of them the relative error is no larger",
+                code="bad-users",
             )
         if not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
             raise InvalidInput(
                 f"the guessed mean total of a user is {self.mean_total:g}",
                 allowed=f"1 to {LARGEST_TOTAL / 10:,.0f}",
                 advice="choose another --mean-total",
+                code="bad-mean-total",
             )
         if not 1 < self.tail_index <= 100:
             raise InvalidInput(
                 f"the tail index is {self.tail_index:g}",
                 allowed="more than 1 (at 1 and below, totals have no mean) and at most 100",
                 advice="choose another --tail-index: 1.2 is very uneven, 1.5 usual, 3 tame",
+                code="bad-tail-index",
             )
         if not 1 <= self.wanted_items <= min(self.mean_total, self.items):
             raise InvalidInput(
@@ -79,6 +82,7 @@ class GuessedPopulation(SyntheticPopulation):
                 f"{self.items:,} items",
                 allowed=f"1 to {min(self.mean_total, self.items):g} distinct items per user",
                 advice="a user has at least one count of each item; raise --mean-total or lower --distinct-items",
+                code="bad-distinct-items",
             )
 
     @property
@@ -127,6 +131,7 @@ class GuessedPopulation(SyntheticPopulation):
                 allowed=f"up to about {reached:.3g}",
                 advice="many users have fewer counts than the mean: lower --distinct-items, or raise --mean-total, "
                 "--tail-index or --items",
+                code="unreachable-items",
             )
         return factor
 

@@ -150,6 +150,7 @@ def load(wanted: Wanted, seed: int | None, *, follow: Following = NOBODY) -> Loa
             "there are no users (no rows)",
             allowed="at least one user",
             advice="check that the data is complete",
+            code="no-users",
         )
     return replace(loaded, seconds=0.0 if hidden else perf_counter() - start)
 
@@ -162,19 +163,23 @@ def _name(path: Path) -> str:
 def _check_wanted(wanted: Wanted) -> None:
     """Refuse settings that the data has no use for."""
     if wanted.items_file is not None and wanted.item_names is not None:
-        raise InvalidInput("two lists of items", allowed="one list, in a file or in memory")
+        raise InvalidInput(
+            "two lists of items", allowed="one list, in a file or in memory", code="two-choices-of-items"
+        )
     whole = wanted.synthetic is not None or is_matrix(wanted.data) or is_population(wanted.data)
     if whole and wanted.columns.given:
         raise InvalidInput(
             f"{wanted.columns.in_words()} for data without columns of users and items",
             allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl, .parquet and data frames",
             advice="leave them out",
+            code="columns-without-table",
         )
     if wanted.columns.time is not None and wanted.columns.window is None:
         raise InvalidInput(
             "a time column without a window, which would read all rows",
             allowed="--time-column together with --window",
             advice="name a window, as in --window 2026-W47, or leave the column out",
+            code="times-without-window",
         )
 
 

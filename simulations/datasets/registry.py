@@ -97,7 +97,9 @@ def make_population(text: str, *, seed: int, **sizes: int | None) -> Population:
         if size is not None:
             _check_key(name, key)
             if key in values:
-                raise InvalidInput(f"{key} is given twice", allowed="once", advice=f"leave out --{key}")
+                raise InvalidInput(
+                    f"{key} is given twice", allowed="once", advice=f"leave out --{key}", code="given-twice"
+                )
             values[key] = size
     return dataset.make(seed=seed, **{**dataset.defaults, **values})
 
@@ -125,4 +127,5 @@ def _check_key(name: str, key: str) -> None:
             f"the synthetic population {name} has no parameter {key!r}",
             allowed=", ".join(DATASETS[name].defaults),
             advice="the seed is --seed" if key == "seed" else "see fedhist data list",
+            code="unknown-parameter",
         )

@@ -234,6 +234,7 @@ class PoissonPopulation(SyntheticPopulation):
                 f"the mean total of a user is {self.mean}",
                 allowed=f"more than 0 and at most {MAX_MEAN:,.0f}",
                 advice="the paper's is 100",
+                code="bad-mean-total",
             )
 
     @property
@@ -303,11 +304,17 @@ def check_size(users: int, items: int) -> None:
     """Refuse a population without users or items, or with too many of either."""
     if not 1 <= users <= MAX_USERS:
         raise InvalidInput(
-            f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}", advice="change --users"
+            f"{users:,} users were asked for",
+            allowed=f"1 to {MAX_USERS:,}",
+            advice="change --users",
+            code="bad-users",
         )
     if not 1 <= items <= MAX_ITEMS:
         raise InvalidInput(
-            f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}", advice="change --items"
+            f"{items:,} items were asked for",
+            allowed=f"1 to {MAX_ITEMS:,}",
+            advice="change --items",
+            code="bad-items",
         )
 
 

@@ -52,6 +52,7 @@ def without_masks(engine: str) -> InvalidInput:
         f"the engine {engine} adds up parts of the users, which mask nothing",
         allowed=f"--masking with --engine {IN_PROCESS} or {', '.join(ON_NODES)}",
         advice=f"--engine {ON_NODES[0]} runs masked rounds on a Ray cluster",
+        code="engine-without-masks",
     )
 
 
@@ -120,6 +121,6 @@ def engine_named(name: str, **options: float | str | Mapping[str, float]) -> Eng
             for in-process, the number of processes.
     """
     if name not in ENGINES:
-        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
+        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES), code="unknown-engine")
     module, function = ENGINES[name].split(":")
     return partial(getattr(import_module(f"fedhist.simulations.engines.{module}"), function), **options)

@@ -24,7 +24,9 @@ def check_workers(workers: int | None) -> int:
     if workers is None:
         return cores()
     if isinstance(workers, bool) or not (hasattr(workers, "__index__") and 1 <= workers <= MAX_WORKERS):
-        raise InvalidInput(f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}")
+        raise InvalidInput(
+            f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}", code="bad-workers"
+        )
     return workers
 
 

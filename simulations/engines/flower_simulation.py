@@ -136,6 +136,7 @@ class FlowerSimulation(SimulatedTransport):
                 f"the plan is for {participants} participants and there are {self.nodes} nodes",
                 allowed="as many nodes as participants",
                 advice="choose --nodes",
+                code="other-number-of-nodes",
             )
         files_for(request.plan.plugins, "virtual nodes")
         self.requests.put(request)
@@ -239,7 +240,8 @@ class FlowerSimulation(SimulatedTransport):
             who = "all other nodes" if missing else "all nodes"
             raise RoundFailed(
                 f"round {round_.value}: {who} answered, for {total.users:,} of {due:,} users; nothing was released. "
-                "Something changed the users' files; run it again"
+                "Something changed the users' files; run it again",
+                code="users-missing",
             )
         return total
 
@@ -319,6 +321,7 @@ def _check(population: Population, nodes: int) -> None:
             f"{population.users} users can't be spread over {nodes} nodes",
             allowed=f"1 to {MAX_NODES} nodes with at least one user each",
             advice="choose --nodes",
+            code="bad-nodes",
         )
     check_installed()
 

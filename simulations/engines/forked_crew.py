@@ -148,14 +148,14 @@ def _send(pipe: Connection, message: object) -> None:
     try:
         pipe.send(message)
     except OSError:
-        raise RoundFailed(_ENDED) from None
+        raise RoundFailed(_ENDED, code="worker-ended") from None
 
 
 def _receive(pipe: Connection) -> object:
     try:
         return pipe.recv()
     except (EOFError, OSError, pickle.UnpicklingError):
-        raise RoundFailed(_ENDED) from None
+        raise RoundFailed(_ENDED, code="worker-ended") from None
 
 
 def _work(pipe: Connection, others: Sequence[Connection], parent: int, population: Divisible) -> None:
@@ -197,5 +197,6 @@ def portable(problem: BaseException) -> bytes:
         pickled = pickle.dumps(problem)
         pickle.loads(pickled)  # noqa: S301 - made one line above
     except Exception:
-        return pickle.dumps(RoundFailed(f"a worker failed ({type(problem).__name__}); nothing was released"))
+        failed = f"a worker failed ({type(problem).__name__}); nothing was released"
+        return pickle.dumps(RoundFailed(failed, code="worker-failed"))
     return pickled

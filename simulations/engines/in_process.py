@@ -95,6 +95,7 @@ def checked_nodes(population: Population, nodes: int | None) -> int | None:
             f"{population.users} users can't be spread over {nodes} nodes",
             allowed="1 node or more, with at least one user each",
             advice="choose --nodes",
+            code="bad-nodes",
         )
     return nodes
 
@@ -130,7 +131,8 @@ def plain_round(
     if total.users != population.users:
         raise RoundFailed(
             f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
-            f"{population.users:,}; nothing was released. Check the population's shards"
+            f"{population.users:,}; nothing was released. Check the population's shards",
+            code="users-missing",
         )
     transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
     return total

@@ -76,5 +76,6 @@ def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Lo
         beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
         raise RoundFailed(
             f"round {report.round.value}: {report.answered} of {report.nodes} nodes answered{beyond}; "
-            f"nothing was released. {losses.advice()}"
+            f"nothing was released. {losses.advice()}",
+            code="nodes-lost",
         )

@@ -200,7 +200,7 @@ class _Forked:
                 try:
                     replies = ready.recv()
                 except (EOFError, ConnectionError):
-                    raise RoundFailed(_ENDED) from None
+                    raise RoundFailed(_ENDED, code="worker-ended") from None
                 if replies is None:
                     del busy[ready]
                 else:

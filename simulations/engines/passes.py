@@ -91,7 +91,8 @@ def check_part(start: int, stop: int, users: int) -> None:
     if users != stop - start:
         raise RoundFailed(
             f"the part of {stop - start:,} users from the one at {start:,} on holds {users:,} users; nothing was "
-            "released. Check the population's part()"
+            "released. Check the population's part()",
+            code="users-missing",
         )
 
 

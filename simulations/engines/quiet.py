@@ -37,10 +37,12 @@ def quieten(*, loopback: bool = True) -> None:
         raise InvalidInput(
             "Flower was imported with its telemetry on, which can no longer be switched off",
             allowed=f"{name}=0 in the environment before flwr is imported",
+            code="telemetry-on",
         )
     if loopback and "ray" in sys.modules and os.environ.get(LOOPBACK) != ENVIRONMENT[LOOPBACK]:
         raise InvalidInput(
             "Ray was imported without being bound to the loopback interface, which can no longer be changed",
             allowed=f"{LOOPBACK}=0 in the environment before ray is imported",
+            code="ray-not-on-loopback",
         )
     os.environ.update({key: value for key, value in ENVIRONMENT.items() if loopback or key != LOOPBACK})

@@ -250,7 +250,9 @@ def add_sums(work: _Work, *sums: _Sums) -> tuple[_Sums | None, _Receipt]:
         _, tallies = work.read()
         parts = tuple(part for one in sums for part in one.parts)
         if len(set(parts)) < len(parts):
-            raise RoundFailed("a part of the users was summed twice on Ray; nothing was released")
+            raise RoundFailed(
+                "a part of the users was summed twice on Ray; nothing was released", code="summed-twice"
+            )
         added = [tally.plus([one.of[place] for one in sums]) for place, tally in enumerate(tallies)]
     except Exception as problem:
         return None, _Receipt("", portable(problem))

@@ -44,6 +44,7 @@ def check_address(address: str | None) -> None:
             allowed="HOST:PORT of a cluster that this machine belongs to, or auto for the one in RAY_ADDRESS or "
             "recorded on this machine",
             advice="leave it out to start a Ray of its own on this machine",
+            code="bad-address",
         )
 
 

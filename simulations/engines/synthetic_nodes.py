@@ -34,7 +34,9 @@ def _whole(config: Mapping[str, object], name: str, default: int | None = None) 
     if value == "" and default is not None:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"{name} is not a whole number", allowed=f"{name}=1000 in the run-config")
+        raise InvalidInput(
+            f"{name} is not a whole number", allowed=f"{name}=1000 in the run-config", code="not-an-integer"
+        )
     return value
 
 

@@ -42,16 +42,21 @@ class Grid:
     def __post_init__(self) -> None:
         for name in self.selectors or ():
             if SELECTORS.find(name) is None:
-                raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(SELECTORS))
+                raise InvalidInput(
+                    f"unknown selector {name!r}", allowed=", ".join(SELECTORS), code="unknown-selector"
+                )
         if self.varied.get("total_delta") and not self.varied.get("total_epsilon"):
             raise InvalidInput(
                 "total-delta without total-epsilon",
                 allowed="both of them, or the budgets of single rounds",
                 advice="add --total-epsilon, or use --delta",
+                code="total-delta-alone",
             )
         thresholds = self.varied.get("threshold") or ()
         if "fixed" in (self.selectors or ()) and not thresholds:
-            raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
+            raise InvalidInput(
+                "the selector fixed has no threshold", allowed="--threshold with numbers", code="no-threshold"
+            )
         if thresholds and "fixed" not in (self.selectors or ()):
             raise InvalidInput(
                 "--threshold needs the selector fixed", allowed="--threshold with --selectors fixed,..."
@@ -104,7 +109,9 @@ def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinati
     """
     if grid.size * len(sets) > MAX_CELLS:
         raise InvalidInput(
-            f"there are {grid.size * len(sets):,} combinations", allowed=f"up to {MAX_CELLS:,}"
+            f"there are {grid.size * len(sets):,} combinations",
+            allowed=f"up to {MAX_CELLS:,}",
+            code="too-many-combinations",
         )
     cells: dict[str, Cell] = {}
     plans: dict[str, Plan] = {}
@@ -140,6 +147,7 @@ def _nothing(refusals: Mapping[str, InvalidInput], left_out: Mapping[str, int]) 
         f"no combination goes together: {_reasons(left_out)}",
         allowed="a grid with at least one combination that can run",
         advice="'fedhist run --help' says what goes with what",
+        code="no-combination",
     )
 
 

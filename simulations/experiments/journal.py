@@ -74,6 +74,7 @@ def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journ
                 f"another fedhist is at work in {folder}",
                 allowed="one run in a folder at a time",
                 advice="wait for it to end, or name another folder with --out",
+                code="at-work",
             ) from None
         yield Journal(_read(file, folder, description), file)
 
@@ -114,7 +115,9 @@ def _read(
     try:
         done = {(line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise _refused(f"the journal in {folder} is damaged", "a journal of fedhist") from None
+        raise _refused(
+            f"the journal in {folder} is damaged", "a journal of fedhist", "damaged-journal"
+        ) from None
     if whole != text:
         file.truncate(len(whole))
     return done
@@ -124,21 +127,26 @@ def _another(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
     """Another experiment; or the same one, measured with other versions of its plugins."""
     if {**found, "plugins": None} != {**wanted, "plugins": None}:
         problem = f"{folder} holds another experiment: its data, settings, seed or version differ"
-        return _refused(problem, "a new folder, or the command with which this one was made")
+        return _refused(
+            problem, "a new folder, or the command with which this one was made", "another-experiment"
+        )
     return _refused(
         f"{folder} was measured with other plugins than {', '.join(wanted['plugins'])}",
         "a new folder, or the versions with which this one was made",
+        "other-plugins",
     )
 
 
 def _something_else(folder: Path) -> InvalidFile:
     problem = f"{folder} holds something other than an experiment"
-    return _refused(problem, "a new folder, or that of the same experiment")
+    return _refused(problem, "a new folder, or that of the same experiment", "not-an-experiment")
 
 
 def _not_writable(folder: Path, error: OSError) -> InvalidFile:
-    return _refused(f"can't write into {folder} ({error.strerror or error})", "a writable folder")
+    return _refused(
+        f"can't write into {folder} ({error.strerror or error})", "a writable folder", "not-writable"
+    )
 
 
-def _refused(problem: str, allowed: str) -> InvalidFile:
-    return InvalidFile(problem, allowed=allowed, advice="name another folder with --out")
+def _refused(problem: str, allowed: str, code: str) -> InvalidFile:
+    return InvalidFile(problem, allowed=allowed, advice="name another folder with --out", code=code)

@@ -131,7 +131,9 @@ def _add_data(loaded: LoadedSets, sources: Sources, name: str, content: str | No
         if len(sources.data) == 1:
             raise
         which = f"{name}: {refusal.problem}"
-        raise type(refusal)(which, allowed=refusal.allowed, advice=refusal.advice) from None
+        raise type(refusal)(
+            which, allowed=refusal.allowed, advice=refusal.advice, code=refusal.code
+        ) from None
     content = content or _population_digest(population)
     loaded.frame_kind = loaded.frame_kind or read.frame_kind
     for note in read.notes:
@@ -233,7 +235,9 @@ def check_different(contents: Mapping[_Name, str]) -> None:
     for name, content in contents.items():
         if content in seen:
             raise InvalidInput(
-                f"{seen[content]} and {name} have the same content", allowed="each population once"
+                f"{seen[content]} and {name} have the same content",
+                allowed="each population once",
+                code="same-data",
             )
         seen[content] = name
 

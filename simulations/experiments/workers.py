@@ -71,7 +71,7 @@ def _collect(waiting: list[CellTrials], pipes: list[Connection]) -> Iterator[Mea
                 case None:
                     busy.remove(pipe)
                 case str() as problem:
-                    raise FedhistError(f"a worker failed: {problem}")
+                    raise FedhistError(f"a worker failed: {problem}", code="worker-failed")
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _alive() -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError):
-        raise FedhistError(_ENDED) from None
+        raise FedhistError(_ENDED, code="worker-ended") from None
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def figure_of_frame(frame: Any) -> Figure:
     raise InvalidInput(
         "the data frame is no comparison and no prediction, or has no rows",
         allowed="what fedhist.compare or fedhist.predict returned, with all its columns",
+        code="not-a-comparison",
     )
 
 
@@ -55,6 +56,7 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
         raise InvalidInput(
             f"a figure of a {type(frame).__name__}",
             allowed="a Result, the path of a result folder, or what fedhist.compare or fedhist.predict returned",
+            code="nothing-to-draw",
         )
     return [
         {

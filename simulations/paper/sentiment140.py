@@ -94,6 +94,7 @@ def _tweets(path: Path) -> Iterator[tuple[str, str]]:
             allowed=f"a share of at most {MAX_MALFORMED} that are not polarity,id,date,query,user,text with a "
             "polarity of 0, 2 or 4",
             advice="check which file it is",
+            code="malformed-lines",
         )
 
 

@@ -284,6 +284,7 @@ class Predictor:
                 else "debiased counts can't be predicted",
                 allowed="the project's releases, without debiasing",
                 advice="try them with fedhist run --trials on public data",
+                code="not-predicted",
             )
         chosen = given or self._chances(plan, selector_for(plan))
         as_it_is = given is not None or plan.selector == "fixed"
@@ -341,7 +342,10 @@ class Predictor:
 
 def _nothing() -> InvalidPopulation:
     return InvalidPopulation(
-        "no user has any item", allowed="a population with at least one count", advice="check the data"
+        "no user has any item",
+        allowed="a population with at least one count",
+        advice="check the data",
+        code="no-items",
     )
 
 

@@ -118,7 +118,11 @@ class RunData:
 def read_run(folder: Path) -> RunData:
     """The run in this result folder. InvalidFile, in one sentence, if there is none or it is damaged."""
     if not folder.is_dir():
-        raise InvalidFile(f"there is no folder {folder}", allowed="a result folder of 'fedhist run'")
+        raise InvalidFile(
+            f"there is no folder {folder}",
+            allowed="a result folder of 'fedhist run'",
+            code="no-result-folder",
+        )
     if not (folder / RESULT_FILE).is_file():
         raise InvalidFile(
             f"{folder} holds no {RESULT_FILE}",
@@ -208,5 +212,8 @@ def drawn_from(folder: Path) -> Iterator[None]:
 def damaged(path: Path) -> InvalidFile:
     """For a file of a result folder that can't be used."""
     return InvalidFile(
-        f"{path} is missing or damaged", allowed="the file as a run wrote it", advice="run it again"
+        f"{path} is missing or damaged",
+        allowed="the file as a run wrote it",
+        advice="run it again",
+        code="damaged-result",
     )

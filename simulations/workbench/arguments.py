@@ -99,6 +99,7 @@ def labels_in(items: object) -> list[str | int] | None:
             f"items is a {type(items).__name__}",
             allowed="a sequence of the names of all items, or None",
             advice="pass one of its columns" if table else "read the names from a file first",
+            code="bad-items",
         )
     listed = [_plain(item) for item in items]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in listed):
@@ -106,6 +107,7 @@ def labels_in(items: object) -> list[str | int] | None:
             "a name in items is no text and no whole number",
             allowed="texts and whole numbers",
             advice='truth values are called "true" and "false", and dates "2026-11-18"',
+            code="bad-item",
         )
     return sorted(listed, key=str) if isinstance(items, set | frozenset) else listed
 

@@ -65,10 +65,14 @@ def define(
 ) -> Definition:
     """Make a campaign; a plan without a domain gets the one that its list of items asks for."""
     if total_epsilon is None and total_delta is not None:
-        raise InvalidInput("--total-delta without --total-epsilon", allowed="both of them, or neither")
+        raise InvalidInput(
+            "--total-delta without --total-epsilon",
+            allowed="both of them, or neither",
+            code="total-delta-alone",
+        )
     for name, value in (("--total-epsilon", total_epsilon), ("--total-delta", total_delta)):
         if value is not None and not is_number(value):
-            raise InvalidInput(f"{name} is {value!r}", allowed="a number")
+            raise InvalidInput(f"{name} is {value!r}", allowed="a number", code="bad-value")
     total = None
     if total_epsilon is not None:
         total = Limit(total_epsilon, DEFAULT_DELTA if total_delta is None else total_delta)
@@ -76,7 +80,9 @@ def define(
     how = {name: value for name, value in reading.items() if value is not None}
     columns = columns_in(how, calendar[0] if "time" in how else None)
     if how.get("normalise") not in (None, *NORMALISATIONS):
-        raise InvalidInput(f"--normalise is {how['normalise']!r}", allowed=", ".join(NORMALISATIONS))
+        raise InvalidInput(
+            f"--normalise is {how['normalise']!r}", allowed=", ".join(NORMALISATIONS), code="bad-value"
+        )
     rename = NORMALISATIONS[how["normalise"]] if "normalise" in how else None
     check_bins(columns, ItemChoice(listed=rules.get("items"), rename=rename))
     fields, closed = dict(plan), rules.get("items") is not None or "bins" in how
@@ -168,6 +174,7 @@ def run_and_draw(
         raise InvalidInput(
             "a campaign over data without times",
             allowed="a table with a column of times: a data frame, or the path of a file",
+            code="no-times",
         )
     windows = [Window.parse(text) for text in ([again] if isinstance(again, str) else again)]
     try:

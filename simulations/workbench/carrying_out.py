@@ -131,7 +131,9 @@ def carry_out(
     asked, settings = with_domain(asked, settings)
     folder = target()
     if asked.trace and folder is None:
-        raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
+        raise InvalidInput(
+            "--trace has no folder to write to", allowed="--trace with --out", code="trace-without-out"
+        )
     check_target(folder)
     watcher.phase("population")
     loaded = load(asked, asked.seed, follow=watcher)
@@ -230,6 +232,7 @@ def plan_fields(asked: Asked, settings: Mapping[str, Any], population: Populatio
         raise InvalidInput(
             f"--nodes {asked.nodes} and {participants} participants",
             allowed="one of them: under masks the participants are the nodes",
+            code="two-numbers-of-nodes",
         )
     if fields.get("masking", "none") != "none" and participants is None:
         default = min(DEFAULT_NODES, population.users)

@@ -51,7 +51,9 @@ def check_population(wanted: Wanted, *, hidden: bool = False) -> None:
     from fedhist.client.files.item_choice import NORMALISATIONS  # it loads numpy
 
     if wanted.normalise not in (None, *NORMALISATIONS):
-        raise InvalidInput(f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS))
+        raise InvalidInput(
+            f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS), code="bad-value"
+        )
     listed = wanted.items_file is not None or wanted.item_names is not None
     if listed and (wanted.synthetic is not None or wanted.top_items is not None):
         raise InvalidInput(
@@ -69,13 +71,14 @@ def shaped_file() -> InvalidInput:
         allowed="one or the other",
         advice="keep part of a file's items with --top-items; runs with --neighbours add-or-remove-one take --users "
         "with --data",
+        code="sizes-with-a-file",
     )
 
 
 def check_count(flag: str, value: int | None) -> None:
     """Refuse a number of things that is no whole number, or below one."""
     if value is not None and not (_is_whole(value) and value >= 1):
-        raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
+        raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1", code="bad-value")
 
 
 def _is_whole(value: object) -> bool:
@@ -97,14 +100,15 @@ def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
     for flag, value in (("evaluate", asked.evaluate), ("trace", asked.trace)):
         # A text such as "no" would count as True, and an evaluation is not private.
         if not isinstance(value, bool | None):
-            raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")
+            raise InvalidInput(f"{flag} is {value!r}", allowed="True or False", code="bad-value")
     if asked.seed is not None and not _is_whole(asked.seed):
-        raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number")
+        raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number", code="bad-value")
     faults = faults_of(asked.dropout, asked.faulty)
     if asked.nodes is not None and asked.engine not in ON_NODES and not (masked or faults):
         raise InvalidInput(
             f"the engine {asked.engine} has no nodes",
             allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking, --dropout or --faulty",
+            code="engine-without-nodes",
         )
     if asked.ray_address is not None and asked.engine not in ON_RAY:
         raise InvalidInput(
@@ -119,6 +123,7 @@ def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
             f"--workers does not apply to the engine {asked.engine}",
             allowed=f"--workers with --engine {IN_PROCESS}",
             advice="Ray uses all cores of its machines" if asked.engine in ON_RAY else "leave --workers out",
+            code="engine-without-workers",
         )
     check_workers(asked.workers)
     _check_faults(asked, faults, masked=masked)

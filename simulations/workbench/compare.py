@@ -194,11 +194,12 @@ def grid_of(
                 f"there is no setting {name!r} to compare",
                 allowed=", ".join((*SEVERAL, *SINGLE)),
                 advice="check its spelling",
+                code="unknown-setting",
             )
         if value is None:
             continue
         if not _listed(value):
-            raise InvalidInput(f"{name} is an empty list", allowed="one value or several")
+            raise InvalidInput(f"{name} is an empty list", allowed="one value or several", code="empty-list")
         values = tuple(dict.fromkeys(_meant(name, one) for one in _listed(value)))
         if name in SEVERAL:
             varied[name] = values
@@ -206,7 +207,9 @@ def grid_of(
             (fixed[name],) = values
         else:
             raise InvalidInput(
-                f"{name} has {len(values)} values", allowed=f"one; several of {', '.join(SEVERAL)}"
+                f"{name} has {len(values)} values",
+                allowed=f"one; several of {', '.join(SEVERAL)}",
+                code="several-values",
             )
     if (
         "mechanism" not in varied
@@ -217,7 +220,9 @@ def grid_of(
         fixed["mechanism"] = "laplace"
     names = None if selectors is None else tuple(dict.fromkeys(_listed(selectors)))
     if names is not None and not (names and all(isinstance(name, str) for name in names)):
-        raise InvalidInput("the selectors are no names", allowed="a name or a list of names")
+        raise InvalidInput(
+            "the selectors are no names", allowed="a name or a list of names", code="bad-selectors"
+        )
     return Grid(
         selectors=names,
         varied=varied,
@@ -250,11 +255,11 @@ def run_comparison(
     on_ray = _on_ray(engine, ray_address, workers)
     for flag, count in (("--trials", trials), ("--seed", seed)):
         if not isinstance(count, int):
-            raise InvalidInput(f"{flag} is {count!r}", allowed="a whole number")
+            raise InvalidInput(f"{flag} is {count!r}", allowed="a whole number", code="bad-value")
     check_trials(trials)
     _check_sizes(sources, grid)
     if best_by not in RANKINGS:
-        raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
+        raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS), code="bad-value")
     loaded = load_sets(sources, seed)
     found = combinations(grid, loaded.sets, loaded.sizes)
     noted = [found.note] if found.note else []
@@ -288,13 +293,18 @@ def _on_ray(engine: str, ray_address: str | None, workers: int | None) -> OnRay 
         raise InvalidInput(f"--engine is {engine!r}", allowed=", ".join(COMPARING))
     if engine == IN_PROCESS:
         if ray_address is not None:
-            raise InvalidInput("--ray-address without Ray", allowed="--ray-address with --engine ray")
+            raise InvalidInput(
+                "--ray-address without Ray",
+                allowed="--ray-address with --engine ray",
+                code="address-without-ray",
+            )
         return None
     if workers is not None:
         raise InvalidInput(
             "--workers does not apply to the engine ray",
             allowed=f"--workers with --engine {IN_PROCESS}",
             advice="Ray uses all cores of its machines",
+            code="engine-without-workers",
         )
     check_installed()
     check_address(ray_address)
@@ -314,7 +324,9 @@ def _check_sizes(sources: Sources, grid: Grid) -> None:
     ):
         for value in values or ():
             if value is not None and not isinstance(value, int):
-                raise InvalidInput(f"{flag} is {value!r}", allowed="a whole number of at least 1")
+                raise InvalidInput(
+                    f"{flag} is {value!r}", allowed="a whole number of at least 1", code="bad-value"
+                )
             check_count(flag, value)
 
 
@@ -339,7 +351,9 @@ def _named(data: Any) -> dict[str, Any]:
     if data is None:
         return {}
     if isinstance(data, Mapping | list | tuple) and not data:
-        raise InvalidInput("the list of data is empty", allowed="one source of users or several")
+        raise InvalidInput(
+            "the list of data is empty", allowed="one source of users or several", code="empty-list"
+        )
     if isinstance(data, Mapping):
         return {str(name): source for name, source in data.items()}
     listed = list(data) if isinstance(data, list | tuple) else [data]
@@ -367,5 +381,6 @@ def _meant(name: str, value: Any) -> Any:
         raise InvalidInput(
             f"{name.replace('_', ' ')} is {value!r}",
             allowed=", ".join((*FIELDS[name].choices, *([NONE] if name in OPTIONAL else []))),
+            code="bad-value",
         )
     return value

@@ -57,7 +57,9 @@ def draw(what: object, chart: str | None = None) -> Figure:
 def check_chart(name: str) -> None:
     """Refuse a chart that no run has."""
     if name not in CHART_NAMES:
-        raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
+        raise InvalidInput(
+            f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES), code="unknown-chart"
+        )
 
 
 def run_chart(run: RunData, name: str) -> Chart:
@@ -72,5 +74,6 @@ def run_chart(run: RunData, name: str) -> Chart:
                 name,
                 "curve, scores, chances and users need an evaluated run, in a folder its simulation.json",
             ),
+            code="chart-without-data",
         )
     return charts[name]

@@ -137,5 +137,6 @@ def _checked(data: object) -> object:
         raise InvalidInput(
             "data is None",
             allowed="a data frame, a scipy matrix, a path, a population, or a text synthetic:NAME",
+            code="no-data",
         )
     return data

@@ -240,7 +240,9 @@ def checked_epsilons(epsilon: float | Sequence[float] | None) -> list[float]:
         values = []
     if not values or not all(0 < value < math.inf for value in values) or len(values) > MAX_POINTS:
         raise InvalidInput(
-            "the epsilons are not a list of budgets", allowed=f"1 to {MAX_POINTS} finite numbers above 0"
+            "the epsilons are not a list of budgets",
+            allowed=f"1 to {MAX_POINTS} finite numbers above 0",
+            code="bad-epsilons",
         )
     return values
 

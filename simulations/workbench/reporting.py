@@ -42,6 +42,7 @@ def write_page(result_or_folder: object, target: Path, *, force: bool) -> Path:
         raise InvalidInput(
             f"a report of a {type(result_or_folder).__name__}",
             allowed="a Result, or the path of a result folder",
+            code="nothing-to-report",
         )
     with new_file(target, force=force) as file:
         file.write(text.encode("utf-8"))

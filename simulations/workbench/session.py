@@ -51,6 +51,7 @@ class Session:
             raise InvalidInput(
                 "a session without a ledger and without a limit",
                 allowed="a ledger that has a limit, or epsilon and delta",
+                code="no-limit",
             )
         limit = None if epsilon is None or delta is None else _limit(epsilon, delta)
         self._kind: str | None = None
@@ -74,7 +75,9 @@ class Session:
 
     def _check_open(self) -> None:
         if self._temporary and not self._remove.alive:
-            raise InvalidInput("the session is closed", allowed="questions before its end")
+            raise InvalidInput(
+                "the session is closed", allowed="questions before its end", code="session-closed"
+            )
         BudgetFile.open(self.ledger.path, create=False)
 
     @property
@@ -163,7 +166,7 @@ def _limit(epsilon: float, delta: float) -> Limit:
     try:
         return Limit(epsilon, delta)
     except InvalidPlan as problem:
-        raise InvalidInput(problem.problem, allowed=problem.allowed) from None
+        raise InvalidInput(problem.problem, allowed=problem.allowed, code=problem.code) from None
 
 
 def _opened(path: Path, limit: Limit | None) -> BudgetFile:
@@ -171,12 +174,15 @@ def _opened(path: Path, limit: Limit | None) -> BudgetFile:
     ledger = BudgetFile.open(path, create=limit is not None)
     earlier = ledger.limit
     if limit is None and earlier is None:
-        raise InvalidInput(f"the ledger {path} has no limit", allowed="a session with epsilon and delta")
+        raise InvalidInput(
+            f"the ledger {path} has no limit", allowed="a session with epsilon and delta", code="no-limit"
+        )
     if limit is not None and earlier not in (None, limit):
         raise InvalidInput(
             f"the limit of {path} is {_text(earlier)}, and {_text(limit)} was asked for",
             allowed="the limit that the ledger has, or neither epsilon nor delta",
             advice="'fedhist ledger limit --replace' changes it, and with it what its people were promised",
+            code="other-limit",
         )
     if limit is not None:
         ledger.set_limit(limit)
