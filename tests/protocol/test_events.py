@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.api import EVENTS, DecodeError, Event, Heard, read_event
+from tests.support.refusals import refused
 
 TEXT = st.text(max_size=20)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -46,9 +47,9 @@ def test_a_record_is_read_back_as_it_was(event: Event) -> None:
 def test_a_record_without_a_field_or_with_one_more_is_refused(event: Event, data: Any) -> None:
     record = event.to_json()
     name = data.draw(st.sampled_from(sorted(set(record) - {"event"})))
-    with pytest.raises(DecodeError, match=name):
+    with refused(DecodeError, "wrong-fields", name):
         read_event({key: value for key, value in record.items() if key != name})
-    with pytest.raises(DecodeError, match="colour"):
+    with refused(DecodeError, "wrong-fields", "colour"):
         read_event(record | {"colour": 1})
 
 
@@ -76,13 +77,13 @@ def test_a_field_of_another_type_is_refused(kind: str, change: dict[str, Any]) -
         },
     }  # fmt: skip
     read_event({"event": kind} | good[kind])
-    with pytest.raises(DecodeError, match=next(iter(change))):
+    with refused(DecodeError, "field-of-wrong-type", next(iter(change))):
         read_event({"event": kind} | good[kind] | change)
 
 
 @pytest.mark.parametrize("kind", [None, 7, "murmur", Heard.kind])
 def test_an_unknown_kind_is_refused(kind: object) -> None:
-    with pytest.raises(DecodeError, match="no known event"):
+    with refused(DecodeError, "unknown-event"):
         read_event({"event": kind})
 
 

@@ -19,6 +19,7 @@ from tests.support.api import (
     debiased_standard_error,
     inverse_clipped_mean,
 )
+from tests.support.refusals import refused
 
 THRESHOLDS = (0.25, 1.0, 2.0, 2.5, 5.0, 100.0, 100 + 1 / 1024, 1e4)
 LARGEST_RATE = 1e6
@@ -141,19 +142,16 @@ def test_shapes_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "code"),
     [
-        *(({"threshold": wrong}, r"threshold is .*from 0") for wrong in (-1.0, math.nan, math.inf)),
-        *(
-            ({"largest_rate": wrong}, r"largest rate is .*above 0")
-            for wrong in (0.0, -1.0, math.nan, math.inf)
-        ),
-        ({"values": np.array([math.nan])}, "is nan"),
-        ({"users": 0}, "users is 0"),
-        ({"standard_error": math.nan}, "standard error is nan"),
+        *(({"threshold": wrong}, "bad-threshold") for wrong in (-1.0, math.nan, math.inf)),
+        *(({"largest_rate": wrong}, "bad-largest-rate") for wrong in (0.0, -1.0, math.nan, math.inf)),
+        ({"values": np.array([math.nan])}, "mean-not-a-number"),
+        ({"users": 0}, "bad-users"),
+        ({"standard_error": math.nan}, "bad-standard-error"),
     ],
 )
-def test_bad_input_is_refused(change: dict[str, Any], words: str) -> None:
+def test_bad_input_is_refused(change: dict[str, Any], code: str) -> None:
     good = {
         "values": np.array([1.0]),
         "users": 3,
@@ -161,7 +159,7 @@ def test_bad_input_is_refused(change: dict[str, Any], words: str) -> None:
         "largest_rate": 5.0,
         "standard_error": 1.0,
     }
-    with pytest.raises(InvalidInput, match=words):
+    with refused(InvalidInput, code):
         debiased_standard_error(**(good | change))
 
 

@@ -13,6 +13,7 @@ from fedhist import InvalidInput
 from tests.support.api import TERMS_BYTES, DecodeError, MaskingTerms
 from tests.support.api import MaskingKind as Kind
 from tests.support.api import wire_module as wire
+from tests.support.refusals import refused
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "masking"
 DECODERS: dict[Kind, Callable[[bytes, MaskingTerms], object]] = {
@@ -64,7 +65,7 @@ def test_a_seeded_session_sends_the_known_bytes(play: Any, mode: str) -> None:
 )
 def test_a_bad_message_is_refused(case: dict[str, str]) -> None:
     terms = MaskingTerms.from_bytes(bytes.fromhex(case["terms"]))
-    with pytest.raises(DecodeError, match=case["error"]):
+    with refused(DecodeError, case["error"]):
         DECODERS[Kind[case["kind"]]](bytes.fromhex(case["data"]), terms)
 
 
@@ -77,7 +78,7 @@ def test_every_kind_is_read_and_refuses_every_other_and_left_over_bytes(mode: st
         DECODERS[Kind[kind]](data, terms)
         for other in samples:
             if other != kind:
-                with pytest.raises(DecodeError, match="a message of kind"):
+                with refused(DecodeError, "other-kind"):
                     DECODERS[Kind[other]](data, terms)
         for wrong in (data + b"\x00", data[:-1]):
             with pytest.raises(DecodeError):

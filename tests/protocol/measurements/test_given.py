@@ -15,6 +15,7 @@ from tests.support.api import (
     SaltedBound,
     UnexpectedMessage,
 )
+from tests.support.refusals import refused
 
 PLAN = Plan(users=100, items=3, debias="poisson")
 LOW, HIGH = PLAN.step_range
@@ -49,10 +50,10 @@ def test_wrong_fields_are_refused(kind, fields):
 
 
 def test_what_is_handed_on_must_be_what_the_measurement_takes():
-    with pytest.raises(InvalidInput, match="a table's salt of 16 bytes"):
+    with refused(InvalidInput, "bad-salt", "16"):
         SaltedBound(PLAN.at_steps(LOW), bytes(16))
     with pytest.raises(UnexpectedMessage):
         ClippedSum(Plan(users=9, items=2), SaltedBound(PLAN.at_steps(LOW), SALT))
     noisy = Plan(users=9, items=2, masking="secagg", participants=5, noise_from="devices")
-    with pytest.raises(InvalidInput, match="column"):
+    with refused(InvalidInput, "unknown-column"):
         NoisyTailMeasurement(noisy, Column("median"))

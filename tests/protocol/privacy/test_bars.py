@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fedhist import Neighbours, SeededSource
 from tests.oracles import laplace_chances
 from tests.support.api import Floats, InvalidPlan, OpenNoise, OpenNoiseKind, bars_for, truncated_laplace
+from tests.support.refusals import refused
 
 KINDS: tuple[OpenNoiseKind, ...] = ("truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -318,7 +319,7 @@ def test_the_deviation_of_noise_cut_far_inside_its_scale_is_that_of_a_uniform_dr
 @each_kind
 @pytest.mark.parametrize("threshold", [0, -1, 1.5, 2.0, True, "3", None, math.nan])
 def test_a_threshold_that_is_no_number_of_items_is_refused(kind: OpenNoiseKind, threshold: Any) -> None:
-    with pytest.raises(InvalidPlan, match=r"threshold is .*at least 1"):
+    with refused(InvalidPlan, "bad-threshold"):
         made(kind, threshold, 1.0, 1e-6, Neighbours.ZERO_OUT)
 
 
@@ -336,13 +337,13 @@ def test_a_threshold_that_is_no_number_of_items_is_refused(kind: OpenNoiseKind, 
 def test_a_budget_out_of_range_is_refused(
     kind: OpenNoiseKind, epsilon: float, delta: float, named: str
 ) -> None:
-    with pytest.raises(InvalidPlan, match=f"{named} is"):
+    with refused(InvalidPlan, f"bad-{named}"):
         made(kind, 10, epsilon, delta, Neighbours.ZERO_OUT)
 
 
 @each_kind
 def test_noise_too_wide_to_draw_is_refused(kind: OpenNoiseKind) -> None:
-    with pytest.raises(InvalidPlan, match=r"2\^51.*raise --epsilon"):
+    with refused(InvalidPlan, "noise-too-wide", "2^51"):
         made(kind, 2**30, 1e-7, 1e-6, Neighbours.ZERO_OUT)
 
 
@@ -351,10 +352,10 @@ def test_a_relation_may_be_written_out_and_never_weakens_silently(kind: OpenNois
     noise = made(kind, 11, 1.0, 1e-6, "replace-one")
     assert noise.scale == 22
     assert noise == made(kind, 11, 1.0, 1e-6, Neighbours.REPLACE_ONE)
-    with pytest.raises(InvalidPlan, match="'zero-out' or 'replace-one'"):
+    with refused(InvalidPlan, "unknown-neighbours", "'zero-out'", "'replace-one'"):
         made(kind, 10, 1.0, 1e-6, "swap")
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidPlan, match="'truncated-laplace' or"):
+    with refused(InvalidPlan, "unknown-noise", "'truncated-laplace'"):
         made("gaussian", 1, 1.0, 1e-6, Neighbours.ZERO_OUT)

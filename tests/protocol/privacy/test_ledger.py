@@ -21,6 +21,7 @@ from tests.support.api import (
     InvalidPlan,
     PureLoss,
 )
+from tests.support.refusals import refused
 
 SELECT = Charge(
     round="select",
@@ -108,7 +109,7 @@ def test_numpy_numbers_are_written_like_any_other() -> None:
     ],
 )
 def test_json_that_is_no_entry_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(InvalidFile, match="ledger entry"):
+    with refused(InvalidFile, "damaged-entry"):
         Charge.from_json({**SELECT.to_json(), **change})
 
 
@@ -143,7 +144,7 @@ def test_an_entry_that_contradicts_itself_is_refused(charge: Charge, change: dic
 
 @pytest.mark.parametrize("multiplier", [0.0, -1.0, math.inf, math.nan])
 def test_a_gaussian_without_noise_is_refused(multiplier: float) -> None:
-    with pytest.raises(InvalidPlan, match="noise multiplier"):
+    with refused(InvalidPlan, "bad-noise-multiplier"):
         GaussianLoss(multiplier)
 
 
@@ -216,7 +217,7 @@ def test_costs_for_different_neighbours_are_not_added_up() -> None:
     heard: list[Charge] = []
     ledger = Ledger(journal=heard.append)
     ledger.charge(SELECT)
-    with pytest.raises(InvalidPlan, match="replace-one neighbours"):
+    with refused(InvalidPlan, "other-neighbours"):
         ledger.charge(dataclasses.replace(RELEASE, neighbours="replace-one"))
     assert ledger.entries == (SELECT,)
     assert heard == [SELECT]

@@ -20,6 +20,7 @@ from tests.support.api import (
     uniform_below,
 )
 from tests.support.api import noise_module as noise
+from tests.support.refusals import refused
 
 SAMPLERS = {
     "laplace": (discrete_laplace, laplace_scale, LARGEST_LAPLACE_SCALE),
@@ -88,7 +89,7 @@ def test_the_largest_value_is_told_when_it_is_passed(kind: str) -> None:
         lambda: rounding(Fraction(10**400)),
         lambda: sampler(1, 2 * largest, source=SeededSource(1)),
     ):
-        with pytest.raises(InvalidInput, match=str(int(largest))):
+        with refused(InvalidInput, "noise-too-wide", str(int(largest))):
             attempt()
 
 
@@ -96,9 +97,9 @@ def test_the_largest_value_is_told_when_it_is_passed(kind: str) -> None:
 @pytest.mark.parametrize("value", [Fraction(0), Fraction(-3), Fraction(-(10**400))])
 def test_noise_of_no_width_is_refused(kind: str, value: Fraction) -> None:
     sampler, rounding, _ = SAMPLERS[kind]
-    with pytest.raises(InvalidInput, match="more than 0"):
+    with refused(InvalidInput, "no-noise"):
         rounding(value)
-    with pytest.raises(InvalidInput, match="more than 0"):
+    with refused(InvalidInput, "no-noise"):
         sampler(1, value, source=SeededSource(1))
 
 
@@ -107,7 +108,7 @@ def test_noise_of_no_width_is_refused(kind: str, value: Fraction) -> None:
 def test_nobody_silently_gets_another_width(kind: str, wanted: Fraction) -> None:
     sampler, rounding, _ = SAMPLERS[kind]
     assume(rounding(wanted) != wanted)
-    with pytest.raises(InvalidInput, match=rounding.__name__):
+    with refused(InvalidInput, "not-representable", rounding.__name__):
         sampler(1, wanted, source=SeededSource(1))
     assert len(sampler(1, rounding(wanted), source=SeededSource(1))) == 1
 
@@ -115,7 +116,7 @@ def test_nobody_silently_gets_another_width(kind: str, wanted: Fraction) -> None
 @each_sampler
 def test_a_negative_number_of_draws_is_refused(kind: str) -> None:
     sampler, _, _ = SAMPLERS[kind]
-    with pytest.raises(InvalidInput, match="-1 draws"):
+    with refused(InvalidInput, "bad-number-of-draws"):
         sampler(-1, Fraction(1), source=SeededSource(1))
 
 
@@ -238,13 +239,13 @@ def test_a_rational_of_many_digits_is_compared_digit_by_digit() -> None:
 
 
 def test_a_negative_exponent_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="0 or more"):
+    with refused(InvalidInput, "bad-gamma"):
         bernoulli_exp(Fraction(-1, 7), source=SeededSource(1))
 
 
 @pytest.mark.parametrize("bound", [0, -1, 2**64 + 1])
 def test_no_number_is_drawn_below_an_impossible_bound(bound: int) -> None:
-    with pytest.raises(InvalidInput, match="1 to"):
+    with refused(InvalidInput, "bad-bound"):
         uniform_below(bound, source=SeededSource(1))
 
 

@@ -29,6 +29,7 @@ from tests.support.api import (
     decode_table,
     encode_table,
 )
+from tests.support.refusals import refused
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
 SALT = bytes(range(32))
@@ -180,13 +181,13 @@ class TestShape:
     @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
     @pytest.mark.parametrize("name", ["capacity", "label_bytes"])
     def test_a_size_that_is_none(self, name, wrong):
-        with pytest.raises(InvalidPlan, match=f"{name} is"):
+        with refused(InvalidPlan, "out-of-range", name):
             TableShape(**({"capacity": 10, "label_bytes": 8} | {name: wrong}))
 
     def test_a_table_that_nobody_could_send(self):
-        with pytest.raises(InvalidPlan, match="lower capacity or label_bytes"):
+        with refused(InvalidPlan, "table-too-large"):
             TableShape(1_000_000, MAX_LABEL_BYTES)
-        with pytest.raises(InvalidPlan, match="label_bytes is"):
+        with refused(InvalidPlan, "out-of-range"):
             TableShape(1, MAX_LABEL_BYTES + 1)
         assert TableShape(1_000_000, 64).length <= MAX_TABLE_LENGTH
 
@@ -196,8 +197,8 @@ class TestRefusedItems:
 
     @pytest.mark.parametrize("label", ["secret-ab", "secré-ab", 123456789, -12345678, "secret-" * 500])
     def test_a_long_label_is_refused_without_showing_it(self, label):
-        limit = "raise label_bytes in the plan" if len(str(label)) < 1000 else "up to 1024 bytes"
-        with pytest.raises(InvalidPopulation, match=limit) as caught:
+        refusal = ("name-too-long",) if len(str(label)) < 1000 else ("name-too-long", "1024")
+        with refused(InvalidPopulation, *refusal) as caught:
             table_of({"fine": 1, label: 1}, self.SHAPE)
         assert str(label) not in str(caught.value)
         assert "secr" not in str(caught.value)
@@ -210,17 +211,17 @@ class TestRefusedItems:
 
     @pytest.mark.parametrize("label", [True, None, 1.0, b"a", ("a",)])
     def test_an_item_that_is_no_label(self, label):
-        with pytest.raises(InvalidPopulation, match="neither text nor an integer"):
+        with refused(InvalidPopulation, "not-an-item"):
             encode_table(["a", label], [1, 1], self.SHAPE, salt=SALT)
 
     @pytest.mark.parametrize("counts", [[1, 0], [1, -1], [1, MAX_COUNT + 1], [-(2**63), 2**63 - 1]])
     def test_a_count_out_of_range(self, counts):
-        with pytest.raises(InvalidPopulation, match="out of range; allowed: 1 to"):
+        with refused(InvalidPopulation, "count-out-of-range"):
             encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
 
     @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [1.0, 2.0], [[1, 2]], ["1", "2"], [True, True]])
     def test_counts_that_are_no_counts_of_the_items(self, counts):
-        with pytest.raises(InvalidPopulation, match="one whole count for each item"):
+        with refused(InvalidPopulation, "wrong-counts"):
             encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
 
 
@@ -350,7 +351,7 @@ class TestCorruption:
         ids=["short", "long", "two dimensions", "floats", "32 bits"],
     )
     def test_what_is_no_table_of_this_shape(self, wrong):
-        with pytest.raises(InvalidInput, match="decode with the shape that the devices used"):
+        with refused(InvalidInput, "other-shape"):
             decode_table(wrong, self.SHAPE, salt=SALT)
 
 
