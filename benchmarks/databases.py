@@ -5,8 +5,9 @@
     python benchmarks/databases.py --url postgresql://reader@127.0.0.1/shop    # makes the table fedhist_benchmark there
 
 Each way is a process of its own, so that peak memory is its own. fedhist makes a node's population; the others only
-read the rows, batch by batch: with the driver alone, and, where they are installed, with ADBC and ConnectorX. Then a
-SQLite file, whose columns take values of any kind, gets a row with a count that is no number: who reads the others?
+read the rows, batch by batch: with Python's sqlite3, with ADBC (which needs pyarrow there) and, where it is installed,
+with ConnectorX. Then a SQLite file, whose columns take values of any kind, gets a row with a count that is no number:
+who reads the others?
 """
 
 from __future__ import annotations
@@ -39,18 +40,9 @@ def fedhist(source: str, memory: str) -> int:
     return read_node_config(data | COLUMNS | {"memory": memory}).population().users
 
 
-def driver(source: str, memory: str) -> int:
+def sqlite3_alone(source: str, memory: str) -> int:
+    cursor = sqlite3.connect(source.removeprefix("sqlite:///")).execute(QUERY)
     rows = 0
-    if source.startswith("sqlite"):
-        cursor = sqlite3.connect(source.removeprefix("sqlite:///")).execute(QUERY)
-    else:
-        import psycopg
-
-        named = psycopg.connect(source).cursor(name="rows")
-        named.execute(QUERY)
-        while some := named.fetchmany(1 << 16):
-            rows += len(some)
-        return rows
     while batch := cursor.fetchmany(1 << 16):
         rows += len(batch)
     return rows
@@ -74,7 +66,7 @@ def connectorx(source: str, memory: str) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
-WAYS = {"fedhist": fedhist, "driver alone": driver, "ADBC": adbc, "ConnectorX": connectorx}
+WAYS = {"fedhist": fedhist, "sqlite3": sqlite3_alone, "ADBC": adbc, "ConnectorX": connectorx}
 NEEDS = {"ADBC": "adbc_driver_manager", "ConnectorX": "connectorx"}
 
 
@@ -112,7 +104,8 @@ def show(rows: int, url: str | None, memory: str) -> None:
         line("CSV file", "fedhist", base, base)
         for name, source in sources.items():
             for way in WAYS:
-                if importlib.util.find_spec(NEEDS.get(way, "sqlite3")) is not None:
+                is_there = importlib.util.find_spec(NEEDS.get(way, "sqlite3")) is not None
+                if is_there and (way, name) != ("sqlite3", "PostgreSQL"):
                     line(name, way, in_a_process(way, source, memory), base)
         with connection:
             connection.execute(f"INSERT INTO {TABLE} VALUES ('odd', 'item-1', 'many')")  # noqa: S608 - as above
@@ -123,12 +116,12 @@ def show(rows: int, url: str | None, memory: str) -> None:
 
 
 def fill(url: str, rows: int) -> None:
-    import psycopg
+    from adbc_driver_postgresql import dbapi
 
-    with psycopg.connect(url) as connection:
-        connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-        connection.execute(CREATE)
-        connection.execute(insert("postgresql", rows))
+    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+        for statement in (f"DROP TABLE IF EXISTS {TABLE}", CREATE, insert("postgresql", rows)):
+            cursor.execute(statement)
+        connection.commit()
 
 
 def line(

@@ -109,6 +109,33 @@ def test_one_text_that_is_not_utf8_leaves_out_its_row_and_not_the_node(tmp_path:
     assert rows_in_any_order(users) == [*cay, [0, 1], [2, 0]]
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_a_database_in_utf16(tmp_path: Path, encoding: str) -> None:
+    with sqlite3.connect(tmp_path / "v.db") as connection:
+        connection.execute(f"PRAGMA encoding = '{encoding}'")
+    connection.close()
+    address = database(tmp_path / "v.db", [("änn", "a", 2), ("änn", "b", "1"), (None, "a", 1)])
+    users, left_out = read_node_data(Database(address, ALL), columns=NAMES)
+    assert (rows_in_any_order(users), labels_of(users), left_out) == ([[2, 1]], ("a", "b"), 1)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 70_000])
+def test_the_first_rows_decide_no_type(tmp_path: Path, rows: int) -> None:
+    """Neither missing values nor numbers before a text."""
+    for name, first in (("none", (None, None, None)), ("numbers", (5, 5, 1))):
+        address = database(tmp_path / name, [*[first] * rows, ("ann", "a", 2), ("bob", "b", "1")])
+        users, left_out = read_node_data(Database(address, ALL), columns=NAMES, items=["a", "b"])
+        others = [[0, 0]] * bool(rows and name == "numbers")
+        assert rows_in_any_order(users) == [*others, [0, 1], [2, 0]]
+        assert left_out == (rows if name == "none" else 0)
+
+
+def test_a_number_in_bins_keeps_all_its_digits(tmp_path: Path) -> None:
+    address = database(tmp_path / "v.db", [("ann", 9.999999999999998, 1), ("ann", 10.0, 1)])
+    columns = Columns("who", "what", "n", bins=[0, 10, 20])
+    assert rows_in_any_order(read_node_data(Database(address, ALL), columns=columns)[0]) == [[1, 1]]
+
+
 def test_numbers_in_bins(tmp_path: Path) -> None:
     rows = [("a", 5, 1), ("a", 9.99, 1), ("a", "10", 2), ("b", -1, 1), ("b", "much", 1), ("b", None, 1)]
     columns = Columns("who", "what", "n", bins=[0, 10, 20])
@@ -142,8 +169,9 @@ def test_a_query_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_nothing_is_written(tmp_path: Path) -> None:
     address = database(tmp_path / "d", [("a", "x", 1)])
     before = (tmp_path / "d").read_bytes()
-    for query in ("DELETE FROM visits", "DELETE FROM visits RETURNING who, what, n", "CREATE TABLE t (x)"):
-        with pytest.raises(InvalidFile, match=r"could not be read \(OperationalError\)"):
+    for query in ("DELETE FROM visits", "DELETE FROM visits RETURNING who, what, n", "DROP TABLE visits",
+                  "SELECT who, what, n FROM visits; DROP TABLE visits"):  # fmt: skip
+        with pytest.raises(InvalidFile, match="could not be read"):
             read_node_data(Database(address, query), columns=NAMES)
     assert (tmp_path / "d").read_bytes() == before
     with pytest.raises(InvalidFile, match="there is no file"):
@@ -161,16 +189,12 @@ def test_any_name_of_a_file(tmp_path: Path, name: str) -> None:
     ("address", "said"),
     [
         ("no address hunter2", "db-url is no address of a database"),
-        ("nosuch://me:hunter2@localhost/x", "a database that SQLAlchemy does not know"),
-        (
-            "oracle+oracledb://me:hunter2@localhost/x",
-            "driver oracledb of .* is not installed; .*install the package",
-        ),
+        ("mysql://me:hunter2@localhost/x", "a database that fedhist does not read; .*export .* Parquet"),
+        ("postgresql://me:hunter2@[localhost/x", "db-url is no address of a database"),
         ("sqlite://", "a SQLite database without a file"),
         ("sqlite:///:memory:", "a SQLite database without a file"),
         ("${FEDHIST_NO_SUCH_URL}", "names the variable FEDHIST_NO_SUCH_URL"),
         ("postgresql://me:${FEDHIST_NO_SUCH_PASSWORD}@x/y", "the variable FEDHIST_NO_SUCH_PASSWORD"),
-        (f"sqlite+aiosqlite:///{__file__}", "aiosqlite"),
     ],
 )
 def test_what_is_wrong_with_an_address_is_said_without_it(address: str, said: str) -> None:
@@ -181,8 +205,8 @@ def test_what_is_wrong_with_an_address_is_said_without_it(address: str, said: st
 
 
 def test_a_missing_driver_is_a_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(InvalidInput, match=r"driver psycopg .*run pip install 'fedhist\[database\]'"):
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(InvalidInput, match=r"adbc_driver_postgresql .*run pip install 'fedhist\[database\]'"):
         read_node_data(Database("postgresql://me@localhost/x", ALL), columns=NAMES)
 
 
@@ -202,7 +226,7 @@ def test_an_address_may_come_from_the_environment(tmp_path: Path, monkeypatch: p
 )
 def test_errors_quote_neither_the_query_nor_values(tmp_path: Path, query: str) -> None:
     address = database(tmp_path / "d", [("a", "x", 1)])
-    with pytest.raises(InvalidFile, match=r"\(OperationalError\)") as error:
+    with pytest.raises(InvalidFile, match="could not be read") as error:
         read_node_data(Database(address, query), columns=NAMES)
     assert "alice" not in str(error.value)
     assert "alice" not in repr(Database(address, query))
@@ -225,6 +249,6 @@ def test_columns_that_are_not_there(tmp_path: Path, query: str, columns: Columns
 
 def test_what_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("alice visited the clinic, again and again, and again, and again")
-    with pytest.raises(InvalidFile, match=r"\(DatabaseError\)") as error:
+    with pytest.raises(InvalidFile, match="could not be read") as error:
         read_node_data(Database(f"sqlite:///{tmp_path}/d", ALL), columns=NAMES)
     assert "alice" not in str(error.value)

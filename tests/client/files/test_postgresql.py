@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from adbc_driver_postgresql import dbapi
 from postgresql_server import PASSWORD, running_server
-from sqlalchemy import create_engine, make_url, text
 
 from fedhist import Columns, InvalidInput
 from tests.builders import table_of
@@ -31,13 +32,11 @@ CREATE SEQUENCE numbers;
 def server() -> Iterator[str]:
     with running_server() as address, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDHIST_TEST_PASSWORD", PASSWORD)
-        own = make_url(address).set(drivername="postgresql+psycopg", password=PASSWORD)
-        engine = create_engine(own)
-        with engine.begin() as connection:
-            for statement in SETUP.split(";\n"):
-                if statement.strip():
-                    connection.execute(text(statement))
-        engine.dispose()
+        with dbapi.connect(address.replace("reader@", f"reader:{quote(PASSWORD, safe='')}@")) as connection:
+            for statement in filter(str.strip, SETUP.split(";\n")):
+                with connection.cursor() as cursor:
+                    cursor.execute(statement)
+            connection.commit()
         yield address.replace("reader@", "reader:${FEDHIST_TEST_PASSWORD}@")
 
 
@@ -65,10 +64,10 @@ def test_a_table_is_the_users_of_a_file_with_the_same_rows(server: str, tmp_path
 
 def test_rows_come_in_a_stream(server: str) -> None:
     """The first ones are there before the last one, which can't be computed, is."""
-    query = "SELECT i::text AS who, 'a' AS what, 1 / (150000 - i) AS n FROM generate_series(1, 150000) i"
+    query = "SELECT i::text AS who, 'a' AS what, 1 / (2000000 - i) AS n FROM generate_series(1, 2000000) i"
     batches = Database(server, query).batches(NAMES)
-    assert next(batches).height < 150_000
-    with pytest.raises(InvalidFile, match=r"\(DivisionByZero, SQLSTATE 22012\)"):
+    assert next(batches).height < 500_000
+    with pytest.raises(InvalidFile, match="could not be read"):
         list(batches)
 
 
@@ -88,9 +87,11 @@ def test_kinds_of_values(server: str, column: str, labels: tuple[str, ...]) -> N
     assert labels_of(found) == labels
 
 
-@pytest.mark.parametrize(("column", "kind"), [("at", "datetime"), ("note", "dict"), ("real", "float")])
+@pytest.mark.parametrize(("column", "kind"), [("at", "Datetime"), ("note", "Extension"), ("real", "Float64")])
 def test_kinds_that_are_nobodys_name(server: str, column: str, kind: str) -> None:
-    with pytest.raises(InvalidInput, match=f"column what of the query has values of the type {kind}; .*CAST"):
+    with pytest.raises(
+        InvalidInput, match=f"column what of the query has values of the type {kind}.*; .*CAST"
+    ):
         read(server, of_kinds(column), columns=Columns("who", "what"))
 
 
@@ -110,33 +111,48 @@ def test_a_query_is_taken_as_it_is(server: str) -> None:
 
 
 def test_nothing_is_written(server: str) -> None:
-    for query, state in (
-        ("SELECT nextval('numbers') AS n, who, what FROM visits", "25006"),
-        ("DELETE FROM visits", "42601"),
-        ("SELECT 1; DELETE FROM visits", "42601"),
+    for query in (
+        "SELECT nextval('numbers') AS n, who, what FROM visits",
+        "DELETE FROM visits",
+        "DELETE FROM visits RETURNING who, what, n",
+        "SELECT who, what, n FROM visits; DELETE FROM visits",
     ):
-        with pytest.raises(InvalidFile, match=f"SQLSTATE {state}"):
+        with pytest.raises(InvalidFile, match="could not be read"):
             read(server, query)
     assert read(server, "SELECT who, what, n FROM visits")[0].users == 500
+    called, _ = read(
+        server, "SELECT 'x' AS who, is_called AS what FROM numbers", columns=Columns("who", "what")
+    )
+    assert labels_of(called) == ("false",)
 
 
 @pytest.mark.parametrize(
     ("query", "state"),
     [
-        ("SELECT who, what, (who || 'alice-clinic')::int AS n FROM visits", "22P02"),
-        ("SELECT alice_clinic FROM visits", "42703"),
-        ("SELECT who, what, n FROM alice_clinic", "42P01"),
+        ("SELECT who, what, (who || 'alice-clinic')::int AS n FROM visits", "ComputeError"),
+        ("SELECT alice_clinic FROM visits", "SQLSTATE 42703"),
+        ("SELECT who, what, n FROM alice_clinic", "SQLSTATE 42P01"),
     ],
 )
 def test_what_the_server_says_stays_there(
     server: str, query: str, state: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(InvalidFile, match=f"SQLSTATE {state}") as error:
+    with pytest.raises(InvalidFile, match=state) as error:
         read(server, query)
     said = str(error.value) + caplog.text + "".join(capfd.readouterr())
     assert "alice" not in said
     assert PASSWORD not in said
+
+
+def test_a_column_that_changes_its_kind_later_on(server: str) -> None:
+    query = (
+        "SELECT 'u' AS who, CASE WHEN i < 100000 THEN NULL ELSE i::numeric / 2 END AS what "
+        "FROM generate_series(1, 100001) i"
+    )
+    found, left_out = read(server, query, columns=Columns("who", "what"))
+    assert left_out == 99_999
+    assert found.domain_size == 2
 
 
 def test_a_wrong_password_is_not_shown(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
