@@ -68,11 +68,11 @@ def failures(capacity: int, items: int, tables: int) -> None:
 
 def rooms() -> None:
     """The length that the private test for room adds to tables, at a plan's defaults."""
-    plan = Plan(users=50_000, domain="open", masking="secagg", participants=100)
-    print(f"\n{'threshold':>9}{'2A':>10}{'MB':>8}")
-    for steps in (5, 20, 100, 1_500):
-        more = table_room(plan, steps) - plan.table_capacity
-        print(f"{steps:>9,}{more:>10,}{8e-6 * table_shape(plan, steps).length:>8.1f}")
+    print(f"\n{'epsilon-select':>14}{'2A':>10}{'MB':>8}")
+    for epsilon in (0.1, 0.2, 0.5, 1.0):
+        plan = Plan(users=50_000, domain="open", masking="secagg", participants=100, epsilon_select=epsilon)
+        more = table_room(plan) - plan.table_capacity
+        print(f"{epsilon:>14}{more:>10,}{8e-6 * table_shape(plan).length:>8.1f}")
 
 
 def main() -> None:

@@ -40,8 +40,3 @@ def nearness(values: Integers, target: int, width: int) -> Integers:
     apart = signed(values - target, width)
     # The smaller of x and -x is -|x| also for -2^63, whose absolute value int64 does not have.
     return np.minimum(apart, -apart)
-
-
-def size(values: Integers, most: int, width: int) -> Integers:
-    """The distance of each value to 0 on the circle, at most `most`. 1-Lipschitz in each value."""
-    return -np.maximum(nearness(values, 0, width), -most)

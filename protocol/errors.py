@@ -197,9 +197,9 @@ class TableTooSmall(RoundFailed):
     def __init__(self, *, capacity: int) -> None:
         self.capacity = capacity
         super().__init__(
-            f"the table of round 2 had too little room for the items of all participants, or the noisy comparison of "
-            f"their number with --table-capacity {capacity} said so; nothing was released, and the round was charged. "
-            "Raise --table-capacity"
+            "the table of the discovery had too little room for the items of all participants, or the noisy comparison "
+            f"of their number with --table-capacity {capacity} said so; nothing was released, and the round was "
+            "charged. Raise --table-capacity"
         )
 
 

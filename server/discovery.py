@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.circle import signed
+from fedhist.protocol.errors import TableTooSmall
 from fedhist.protocol.histograms import Flags, Integers
 from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.measurements.given import NOTHING, Salt
@@ -17,14 +18,15 @@ from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.measurements.key_weights_table import KeyWeightsTable
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery, ways_to_release
+from fedhist.protocol.plan.table_terms import decoding_delta, fit_noise, table_room
 from fedhist.protocol.privacy.discovery import looks
-from fedhist.protocol.privacy.ledger import AlternativesLoss, Charge, Ledger, PureLoss
+from fedhist.protocol.privacy.ledger import AlternativesLoss, ApproximateLoss, Charge, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.server.releases.contract import Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
-from fedhist.server.releases.keys_in_table import check_table_read, new_salt, table_charges
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Discover:
     def request(self, plan: Plan, handed: object, *, source: Source) -> Request:
         """The weights of the items that users hold."""
         kind = next(kind for kind in (KeyWeights, KeyWeightsTable) if kind.fits(plan))
-        given = Salt(new_salt(source=source)) if kind.takes is Salt else NOTHING  # audited: salt
+        given = Salt(_new_salt(source=source)) if kind.takes is Salt else NOTHING  # audited: salt
         return Request(plan=plan, asks=kind.name, given=given)
 
     def conclude(
@@ -46,7 +48,7 @@ class Discover:
     ) -> Settled | Release:
         """The items that are public already and those above the bar; with none of either, a release of nothing."""
         if plan.has_table:
-            check_table_read(plan, plan.user_items, reading, source=source)
+            _check_table_read(plan, reading, source=source)
         found, share = found_items(plan, reading, source=source.fork("discover"))
         if plan.known or found:
             return Settled(keys=(*plan.known, *found), share=share)
@@ -65,8 +67,10 @@ class Discover:
 def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[str | int], float]:
     """The items whose noisy weights are above the bar, in the order of their bytes, and the share that found them.
 
-    Only keys that somebody holds are drawn for; see `KeysAboveBar` for their order, and `KeysInTable` for sums under
-    masks. If more than MOST_KEYS are above, those of the largest noisy weights stay.
+    Only keys that somebody holds are drawn for; see `KeysAboveBar` for their order. All keys of a table are noised: a
+    sum under masks is a residue modulo 2^64, which is whatever some participant made it, and it is read as a signed
+    number only after the noise, so that what is shown of a key is a function of its noisy residue. With honest
+    participants all have positive sums. If more than MOST_KEYS are above, those of the largest noisy weights stay.
     """
     keys, weights = by_bytes(reading.keys, reading.values, reading.labels)
     if not plan.has_table:
@@ -117,7 +121,55 @@ def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
         delta=plan.delta,
         loss=AlternativesLoss(ways_to_release(plan), failure=terms.bar_delta),
     )
-    return (charge, *table_charges(plan, "discover", plan.user_items)) if plan.has_table else (charge,)
+    return (charge, *_table_charges(plan)) if plan.has_table else (charge,)
+
+
+def _table_charges(plan: Plan) -> tuple[Charge, ...]:
+    """The test whether a table's items fit, and that it may fail to decode: see `table_terms`."""
+    noise = fit_noise(plan)
+    parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity, "room": table_room(plan)}
+    decoding = Charge(
+        round="discover",
+        name="table-decoding",
+        parameters=parameters,
+        sensitivity=1,
+        norm="table",
+        neighbours=plan.neighbours.value,
+        epsilon=0.0,
+        delta=decoding_delta(plan),
+        loss=ApproximateLoss(),
+    )
+    if noise is None:
+        return (decoding,)
+    fit = replace(
+        decoding,
+        name="table-fit",
+        parameters=parameters | {"scale": float(noise.scale), "largest_noise": noise.bar},
+        sensitivity=plan.user_items,
+        norm="keys",
+        epsilon=plan.epsilon_select,
+        delta=noise.delta,
+    )
+    return (fit, decoding)  # audited: room charged
+
+
+def _check_table_read(plan: Plan, reading: KeySums, *, source: Source) -> None:
+    """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
+
+    A table that did not decode fails alike: the error and all that was reported before it are the same.
+    """
+    noise = fit_noise(plan)
+    too_many = False
+    if noise is not None:
+        (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
+        too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar  # audited: room noised
+    if reading.unread or too_many:
+        raise TableTooSmall(capacity=plan.table_capacity)
+
+
+def _new_salt(*, source: Source) -> bytes:
+    """A salt that is new for each run, and drawn only now that what users hold is fixed."""
+    return source.fork("table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()
 
 
 def paid_by_discovery(charges: tuple[Charge, ...]) -> tuple[Charge, ...]:

@@ -13,15 +13,9 @@ from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clippe
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
 from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.protocol.rounds import Contribution, Round, Total
+from fedhist.protocol.rounds import Round, Total
 from fedhist.server.releases.contract import Release
-from fedhist.server.selection.exponential_v import error_bound
-from fedhist.server.steps import read_statistic, select_request
-from fedhist.simulations.engines.passes import Answers, Tally
 
 
 @dataclass(frozen=True)
@@ -39,8 +33,6 @@ class Diagnostics:
         clipped_mass: share of all counts that clipping removed.
         precision, recall: of the released keys of an open domain against the items that somebody has.
         relative_loss_clipped: before debiasing, where items were debiased.
-        bucketed_v_error, bucketed_v_error_chosen: how far V(C) by buckets is from V(C) by items, over V: the largest
-            over all candidates, and at the chosen one.
     """
 
     relative_loss: float
@@ -52,8 +44,6 @@ class Diagnostics:
     precision: float | None = None
     recall: float | None = None
     relative_loss_clipped: float | None = None
-    bucketed_v_error: float | None = None
-    bucketed_v_error_chosen: float | None = None
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: by name."""
@@ -76,7 +66,7 @@ def diagnose(
     release: Release,
     totals: Mapping[Round, Total],
     truth: Integers,
-    sums: Sequence[Any],
+    clipped_users: int,
     *,
     clean: Total | None = None,
 ) -> Diagnostics:
@@ -87,10 +77,9 @@ def diagnose(
         release: over them.
         totals: the exact totals of the rounds.
         truth: how often all users together have each item.
-        sums: over all users, of what `diagnosing` says.
+        clipped_users: from how many clipping took something, as `ClippedUsers` counts them.
         clean: the exact total of the last round without faulty nodes, where some were: clipping is measured on it.
     """
-    clipped_users, *plain = sums
     plan, total = release.plan, int(truth.sum())
     numbers = released_numbers(population, release)
     clipped, released, estimated = dense(population, release, totals.get(Round.RELEASE))
@@ -115,8 +104,6 @@ def diagnose(
         before = release.item_release.clipped
         losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
         losses["noise_error"] = np.abs(before - summed).sum() / total
-    if plain:
-        losses |= _bucketing_errors(release, totals[Round.SELECT], plain[0])
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
@@ -156,14 +143,6 @@ def dense(population: Population, release: Release, total: Total | None) -> Dens
 
 def _padded(values: Floats, size: int) -> Floats:
     return np.concatenate([values, np.zeros(size - len(values))])
-
-
-def diagnosing(release: Release, totals: Mapping[Round, Total]) -> list[Tally[Any]]:
-    """What has to be added up over all users for a diagnosis, after rounds with these totals: one more pass."""
-    tallies: list[Tally[Any]] = [ClippedUsers.by(release)]
-    if release.plan.statistic == "bucketed" and Round.SELECT in totals:
-        tallies.append(Answers(select_request(_plain(release.plan)), SystemSource()))
-    return tallies
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,19 +200,3 @@ class _Clipped:
 
     def result(self) -> int:
         return self._users
-
-
-def _plain(plan: Plan) -> Plan:
-    return Plan.from_json(plan.to_json() | UNMASKED | {"statistic": "plain"})
-
-
-def _bucketing_errors(release: Release, total: Total, summed: Contribution) -> dict[str, float]:
-    """V by buckets against V by items, at every candidate and at the chosen one."""
-    plan = _plain(release.plan)
-    exact = Total(summed.users, summed.values, summed.keyed)
-    steps = plan.candidate_steps
-    by_item = error_bound(plan, read_statistic(plan, exact))
-    by_bucket = error_bound(plan, read_statistic(release.plan, total))
-    errors = np.abs(by_bucket / by_item - 1)
-    chosen = int(np.searchsorted(steps, to_steps(release.threshold, plan.grid_bits)))
-    return {"bucketed_v_error": errors.max(), "bucketed_v_error_chosen": errors[chosen]}

@@ -29,7 +29,7 @@ from fedhist.server.report import cohort_notes, release_document, release_notes,
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender, users_words
 from fedhist.simulations.device_view import device_view
-from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
+from fedhist.simulations.diagnostics import ClippedUsers, Diagnostics, diagnose
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
 from fedhist.simulations.engines.in_process import open_in_process, reading
 from fedhist.simulations.engines.passes import ItemTotals, Tally, alone
@@ -318,17 +318,17 @@ def _against_truth(
 ) -> tuple[Diagnostics, Measured | None, FaultEffect | None]:
     """How good the release is, what a report shows of the users, and what faults did, from one pass of the engine."""
     crew = transport.crew or partial(alone, population)
-    left, needed = list(transport.along), diagnosing(release, transport.totals)
+    left, clipped = list(transport.along), ClippedUsers.by(release)
     struck: list[Tally[Any]] = [] if effects is None else effects.tallies
     more = [Measuring.of(population, release)] if report else []
-    sums = crew([*left, *needed, *struck, *more], reading(transport.observe, population))
+    sums = crew([*left, clipped, *struck, *more], reading(transport.observe, population))
     exact = (transport.found or sums)[0]
-    sums = sums[len(left) :]
+    clipped_users, *sums = sums[len(left) :]
     clean, effect = None, None
     if effects is not None:
-        of_faults = sums[len(needed) : len(needed) + len(struck)]
+        of_faults = sums[: len(struck)]
         clean, effect = effects.clean(of_faults), effects.measured(release, exact, of_faults, transport)
-    diagnostics = diagnose(population, release, transport.totals, exact, sums[: len(needed)], clean=clean)
+    diagnostics = diagnose(population, release, transport.totals, exact, clipped_users, clean=clean)
     return diagnostics, measured(population, release, sums[-1], exact) if report else None, effect
 
 

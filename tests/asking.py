@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from fedhist import Histograms, Plan, SeededSource
@@ -12,7 +11,6 @@ from tests.support.api import (
     Bound,
     Integers,
     Request,
-    SaltedBound,
     Selection,
     Settled,
     Threshold,
@@ -36,13 +34,11 @@ def release_at(
     plan: Plan,
     threshold: Threshold,
     item_thresholds: Integers | None = None,
-    table_salt: bytes | None = None,
     settled: Settled = NOTHING_SETTLED,
 ) -> Request:
-    """Round 2 at this threshold, with the bounds of single items or the table's salt where the plan has them."""
+    """Round 2 at this threshold, with the bounds of single items where the plan has them."""
     selection = Selection(threshold, item_thresholds=item_thresholds, settled=settled)
-    request = release_request(plan, selection, source=SeededSource(0))
-    return request if table_salt is None else replace(request, given=SaltedBound(threshold, table_salt))
+    return release_request(plan, selection, source=SeededSource(0))
 
 
 def reading_of(plan: Plan, users: Histograms) -> Any:

@@ -38,7 +38,7 @@ GROUPS = (
         "Method",
         "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
         "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --debias "
-        " --release --discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
+        " --release --discovery-share --user-items --known-items --score-sensitivity",
     ),
     OptionGroup(
         "Masking",

@@ -71,12 +71,6 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
             table.add_row("loss, debiased", f"{known.relative_loss:.4f}  (*)")
         if known.estimate_loss != known.relative_loss:
             table.add_row("of estimates", f"{known.estimate_loss:.4f}  (*)")
-        if known.bucketed_v_error is not None:
-            table.add_row(
-                "buckets",
-                f"V(C) by buckets is off by at most {known.bucketed_v_error:.2%}, "
-                f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
-            )
     if not release.found_nothing:
         table.add_row("noise", f"standard error {release.standard_error:,.4g} counts per item")
         table.add_row("significant", significant(release.at_least))

@@ -25,7 +25,6 @@ from fedhist.protocol.measurements.given import (
     ItemBounds,
     Nothing,
     Salt,
-    SaltedBound,
 )
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import as_built_in
@@ -127,7 +126,6 @@ def usual_givens(kind: type[Measurement[Any]]) -> Givens:
             ItemBounds(np.linspace(*plan.step_range, plan.closed.items, dtype=np.int64))
         ],
         Salt: lambda plan: [Salt(salt)],
-        SaltedBound: lambda plan: [SaltedBound(one.threshold, salt) for one in bounds(plan)],
     }
     require(kind.takes in makes, f"{kind.name} takes {kind.takes.__name__}: pass some as givens=")
     return makes[kind.takes]

@@ -20,11 +20,9 @@ _PLACES = (
     "noisy_tail:NoisyTailMeasurement",
     "item_tail:ItemTailMeasurement",
     "key_totals:KeyTotals",
-    "bucket_totals:BucketTotals",
     "clipped_sum:ClippedSum",
     "clipped_items:ClippedItems",
     "kept_items:KeptItems",
-    "kept_table:KeptTable",
 )
 
 

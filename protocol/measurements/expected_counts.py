@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers
+from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
 from fedhist.protocol.measurements.tail import above
 
@@ -45,7 +45,7 @@ class OpenTail:
 
 
 class ExpectedCounts(Protocol):
-    """The A_j(C_k) in multiples of 2^-SHARE_BITS, some items (or buckets) at a time."""
+    """The A_j(C_k) in multiples of 2^-SHARE_BITS, some items at a time."""
 
     def pieces(self) -> Iterator[Integers]:
         """Arrays of shape (items, candidates); items whose counts are all 0 may be left out."""
@@ -77,21 +77,21 @@ class BinnedCounts:
             cells = np.zeros((2, count * bins), dtype=np.int64)
             cells[:, where] = self.keyed.values[low:high].T
             mass, share = cells.reshape(2, count, bins)
-            yield expected(mass, share, self.candidates)
+            yield _expected(mass, share, self.candidates)
 
 
 @dataclass(frozen=True, eq=False)
-class BucketedCounts:
-    """Expected counts by bucket, as they came."""
+class UnpackedCounts:
+    """Expected counts of all items in one table."""
 
     table: Integers
 
     def pieces(self) -> Iterator[Integers]:
-        """All buckets at once."""
+        """All items at once."""
         yield self.table
 
 
-def expected(mass: Integers, share: Integers, candidates: Integers) -> Integers:
+def _expected(mass: Integers, share: Integers, candidates: Integers) -> Integers:
     """A_j(C_k) of some items, from their mass and share by bin, which it overwrites."""
     up_to, shares = np.cumsum(mass, axis=1, out=mass)[:, :-1], np.cumsum(share, axis=1, out=share)
     above = shares[:, -1:] - shares[:, :-1]
@@ -101,26 +101,11 @@ def expected(mass: Integers, share: Integers, candidates: Integers) -> Integers:
     return up_to
 
 
-@dataclass(frozen=True, eq=False)
-class BinnedEntries:
-    """What users add to the sums, entry by entry.
+def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
+    """Summed over these users: users and totals by bin, and mass and share by item and bin.
 
-    Args:
-        header: users and totals by bin, summed.
-        items: of each entry.
-        bins: that of the user's total.
-        mass, share: by which the item's grow in that bin.
+    The key of item j and bin b is j (K + 1) + b.
     """
-
-    header: Integers
-    items: AnyIntegers
-    bins: Integers
-    mass: Integers
-    share: Integers
-
-
-def binned(histograms: Histograms, candidates: Integers, cap: int) -> BinnedEntries:
-    """The entries of these users, each in the bin of its user's total."""
     counts, offsets = entry_counts(histograms), histograms.offsets - histograms.offsets[0]
     running = np.concatenate([[0], np.cumsum(counts)])
     totals = np.diff(running[offsets])
@@ -130,45 +115,25 @@ def binned(histograms: Histograms, candidates: Integers, cap: int) -> BinnedEntr
     )
     owners = np.repeat(np.arange(histograms.users), np.diff(offsets))
     entry_bins = bins[owners]
-    return BinnedEntries(
-        header=header,
-        items=entry_items(histograms),
-        bins=entry_bins,
-        # A user above every candidate is never unclipped, one at or below the smallest never clipped.
-        mass=counts * (entry_bins < width - 1),
-        share=_shares(running, offsets, owners) * (entry_bins > 0),
-    )
-
-
-def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
-    """Summed over these users: users and totals by bin, and mass and share by item and bin.
-
-    The key of item j and bin b is j (K + 1) + b.
-    """
-    entries, width = binned(histograms, candidates, cap), len(candidates) + 1
-    keys = entries.items.astype(np.int64) * width + entries.bins
-    values = np.stack([entries.mass, entries.share]).T
-    space = histograms.domain_size * width
+    # A user above every candidate is never unclipped, one at or below the smallest never clipped.
+    mass = counts * (entry_bins < width - 1)
+    share = _shares(running, offsets, owners) * (entry_bins > 0)
+    keys = entry_items(histograms).astype(np.int64) * width + entry_bins
+    values, space = np.stack([mass, share]).T, histograms.domain_size * width
     keyed = coalesce_dense(keys, values, space) if space <= 4 * len(keys) else coalesce(keys, values)
-    return entries.header, keyed
+    return header, keyed
 
 
 def read_sums(header: Integers, keyed: Keyed, candidates: Integers, *, users: int) -> OpenTail:
-    """These sums as a selector reads them."""
-    users_above, overflow = read_header(header, candidates)
+    """These sums as a selector reads them: how many users are above each candidate, and by how much together."""
+    counted, summed = np.split(header, 2)
+    users_above = above(counted)
     return OpenTail(
         users_above=users_above,
-        overflow=overflow,
+        overflow=above(summed) - candidates * users_above,
         expected=BinnedCounts(keyed=keyed, candidates=candidates),
         users=users,
     )
-
-
-def read_header(header: Integers, candidates: Integers) -> tuple[Integers, Integers]:
-    """How many users have a total above each candidate, and by how much together."""
-    counted, summed = np.split(header, 2)
-    users_above = above(counted)
-    return users_above, above(summed) - candidates * users_above
 
 
 def _bins(totals: Integers, candidates: Integers) -> Integers:

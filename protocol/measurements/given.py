@@ -79,7 +79,11 @@ class Bound(Given):
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
         """Inside the plan's public range."""
-        return cls(_read_threshold(fields, plan))
+        steps = take(fields, "threshold-steps", int)
+        lowest, highest = plan.step_range
+        if not lowest <= steps <= highest:
+            raise DecodeError("the threshold is outside the plan's public range")
+        return cls(Threshold(steps=steps, bits=plan.grid_bits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,26 +133,10 @@ class Salt(Given):
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
         """A whole salt."""
-        return cls(_read_salt(fields))
-
-
-@dataclass(frozen=True)
-class SaltedBound(Bound):
-    """A threshold, and where keys go in a table."""
-
-    salt: bytes
-
-    def __post_init__(self) -> None:
-        Salt(self.salt)
-
-    def to_fields(self) -> dict[str, GivenField]:
-        """In steps of the plan's grid, and as bytes."""
-        return super().to_fields() | {"table-salt": self.salt}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
-        """Inside the plan's public range, with a whole salt."""
-        return cls(_read_threshold(fields, plan), _read_salt(fields))
+        salt: bytes = take(fields, "table-salt", bytes)
+        if len(salt) != SALT_BYTES:
+            raise DecodeError(f"the table's salt has {len(salt)} bytes; allowed: {SALT_BYTES}")
+        return cls(salt)
 
 
 def take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
@@ -157,18 +145,3 @@ def take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
     if type(value) is not kind:
         raise DecodeError(f"the field {name} is missing or not of type {kind.__name__}")
     return value
-
-
-def _read_threshold(fields: Mapping[str, object], plan: Plan) -> Threshold:
-    steps = take(fields, "threshold-steps", int)
-    lowest, highest = plan.step_range
-    if not lowest <= steps <= highest:
-        raise DecodeError("the threshold is outside the plan's public range")
-    return Threshold(steps=steps, bits=plan.grid_bits)
-
-
-def _read_salt(fields: Mapping[str, object]) -> bytes:
-    salt: bytes = take(fields, "table-salt", bytes)
-    if len(salt) != SALT_BYTES:
-        raise DecodeError(f"the table's salt has {len(salt)} bytes; allowed: {SALT_BYTES}")
-    return salt

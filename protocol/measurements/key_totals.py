@@ -1,4 +1,4 @@
-"""`key-totals`: mass and share by item and bin, with the items' names. Round 1 of open domains in the clear."""
+"""`key-totals`: mass and share by item and bin, with the items' names. Round 1 before one release above a bar."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class KeyTotals(Measurement[Nothing]):
 
     @classmethod
     def fits(cls, plan: Plan) -> bool:
-        """An open domain without masks."""
-        return plan.is_open and not (plan.discovers or plan.is_masked) and plan.statistic == "plain"
+        """One release above a bar, which is without masks."""
+        return plan.is_open and not plan.discovers
 
     @classmethod
     def words(cls, plan: Plan) -> Words:
@@ -58,8 +58,24 @@ class KeyTotals(Measurement[Nothing]):
 
     @property
     def sensitivities(self) -> Mapping[str, Sensitivity]:
-        """Of what selectors read."""
-        return open_sensitivities(self.plan)
+        """How far one user moves what selectors read.
+
+        A user of total m (cut to C_m) is above the candidates below m: one user more or less, for either neighbours.
+        The overflow moves by max(m - C, 0) <= C_m - C_min, for either neighbours, because it is not negative. The
+        user's parts of the A_j(C) sum to min(m, C) <= C_m, so their l1 norm at any candidate moves by at most C_m, and
+        by twice that where one user is replaced.
+        """
+        plan = self.plan
+        smallest, largest = int(plan.candidate_steps[0]), int(plan.candidate_steps[-1])
+        spread = largest << SHARE_BITS
+        whole = 2 * spread if plan.neighbours is Neighbours.REPLACE_ONE else spread
+        return {
+            "users_above": Sensitivity(square=1, norm=Norm.SCORE, neighbours=plan.neighbours),
+            "overflow": Sensitivity(
+                square=(largest - smallest) ** 2, norm=Norm.SCORE, neighbours=plan.neighbours
+            ),
+            "expected": Sensitivity(square=whole**2, norm=Norm.L1, neighbours=plan.neighbours),
+        }
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -107,23 +123,3 @@ class KeyTotals(Measurement[Nothing]):
             ):
                 places.append((f"{labels[key // bins]}, bin {key % bins}", float(max(row))))
         return places[:most]
-
-
-def open_sensitivities(plan: Plan) -> dict[str, Sensitivity]:
-    """How far one user moves the statistic of an open domain, whatever their items are hashed to.
-
-    A user of total m (cut to C_m) is above the candidates below m: one user more or less, for either neighbours. The
-    overflow moves by max(m - C, 0) <= C_m - C_min, for either neighbours, because it is not negative. The user's
-    parts of the A_j(C) sum to min(m, C) <= C_m, so their l1 norm at any candidate moves by at most C_m, and by twice
-    that where one user is replaced.
-    """
-    smallest, largest = int(plan.candidate_steps[0]), int(plan.candidate_steps[-1])
-    spread = largest << SHARE_BITS
-    whole = 2 * spread if plan.neighbours is Neighbours.REPLACE_ONE else spread
-    return {
-        "users_above": Sensitivity(square=1, norm=Norm.SCORE, neighbours=plan.neighbours),
-        "overflow": Sensitivity(
-            square=(largest - smallest) ** 2, norm=Norm.SCORE, neighbours=plan.neighbours
-        ),
-        "expected": Sensitivity(square=whole**2, norm=Norm.L1, neighbours=plan.neighbours),
-    }

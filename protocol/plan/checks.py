@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 MAX_CANDIDATES = 4096
 MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
-MAX_BUCKETS = 2**20
 MAX_ITEMS_ALONE = 4096
 LARGEST_THRESHOLD = 2.0**30
 # Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
@@ -23,7 +22,6 @@ _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-15, 1e15
 _SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
-_MAX_BUCKETED = 2**24
 
 
 def usual_delta(users: float) -> float:
@@ -35,9 +33,8 @@ def usual_delta(users: float) -> float:
 
 
 def check_sizes(plan: Plan) -> None:
-    """Refuse numbers of users, items, candidates and buckets that are out of range."""
+    """Refuse numbers of users, items and candidates that are out of range."""
     check_whole("users", plan.users, 1, MAX_USERS)
-    check_whole("buckets", plan.buckets, 1, MAX_BUCKETS)
     check_whole("candidates", plan.candidates, 2, MAX_CANDIDATES)
     check_whole("minimum cohort", plan.minimum_cohort, 1, plan.users)
     if plan.is_open:
@@ -126,12 +123,6 @@ def check_domain(plan: Plan) -> None:
                 allowed="a number of items for a closed domain only",
                 advice="leave items out",
             )
-        if plan.discovers and plan.statistic == "bucketed":
-            raise InvalidPlan(
-                "the bucketed statistic in a plan that discovers its items",
-                allowed="the bucketed statistic for one release above a bar",
-                advice="leave --statistic out, or use --release truncated-laplace",
-            )
         if plan.discovers:
             return
         if plan.sparsity is not None:
@@ -153,18 +144,6 @@ def check_domain(plan: Plan) -> None:
                 allowed="a whole number of items",
                 advice="round --threshold",
             )
-        if plan.statistic == "bucketed" and plan.buckets * plan.candidates > _MAX_BUCKETED:
-            raise InvalidPlan(
-                f"{plan.buckets} buckets for {plan.candidates} candidates",
-                allowed="up to 2^24 values together",
-                advice="lower --buckets or --candidates",
-            )
-    elif plan.statistic != "plain":
-        raise InvalidPlan(
-            "a bucketed statistic for a closed domain",
-            allowed="a bucketed statistic for an open domain only",
-            advice="add --domain open or leave --statistic out",
-        )
 
 
 def check_budgets(plan: Plan) -> None:

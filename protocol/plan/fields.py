@@ -187,16 +187,6 @@ class PlanFields:
         "first.",
         symbol="FILE",
     )
-    statistic: str = _field(
-        FILLED_IN,
-        "What devices send for the choice of the threshold over an open domain: sums by item (plain), or a vector of "
-        "fixed length of sums by hashed bucket (bucketed).",
-        choices=("plain", "bucketed"),
-        filled_in="plain; bucketed with masking",
-    )
-    buckets: int = _field(
-        4096, "Bucketed statistic: the number of buckets that items are hashed into.", symbol="B"
-    )
     score_sensitivity: str = _field(
         "range",
         "Selector exponential-v: how far one user can move the score of a threshold. range: by its exact range; paper: "
@@ -238,8 +228,8 @@ class PlanFields:
     )
     table_capacity: int = _field(
         16_384,
-        f"Open domain with masking: the number of distinct items, of all users together, that surely fit into round 2. "
-        f"Note: {TABLE_TRUST}.",
+        "Open domain with masking: the number of distinct items, of all users together, that surely fit into the "
+        f"discovery. Note: {TABLE_TRUST}.",
         symbol="N",
     )
     label_bytes: int = _field(

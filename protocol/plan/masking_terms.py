@@ -112,19 +112,12 @@ def _check_unused(plan: Plan) -> None:
 
 
 def _check_open(plan: Plan) -> None:
-    if plan.statistic != "bucketed" and not plan.discovers:
+    if not plan.discovers:
         raise InvalidPlan(
-            "an open domain's plain statistic under masking",
-            allowed="the bucketed statistic, whose length does not depend on the data",
-            advice="use --statistic bucketed",
-            code="plain-statistic",
-        )
-    if plan.noise_by_devices and not plan.discovers:
-        raise InvalidPlan(
-            f"noise from devices for the release {plan.release}",
-            allowed="noise from devices over a closed domain, or after a discovery",
-            advice="a table's keys come out exactly, so shares of noise would hide nothing; use --release discover",
-            code="device-noise-for-tables",
+            f"the release {plan.release} under masking",
+            allowed="discover, the one release of an open domain under masking",
+            advice="use --release discover with one of its selectors, or leave --masking out",
+            code="masked-open-release",
         )
     check_whole("table capacity", plan.table_capacity, 1, MAX_TABLE_CAPACITY)
     check_whole("label bytes", plan.label_bytes, 1, MAX_LABEL_BYTES)

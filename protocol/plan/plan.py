@@ -79,14 +79,12 @@ class Plan(PlanFields):
         window = window_in(self.window)
         self._set("window", None if window is None else window.text)
         if self.is_open:
-            one_release = self.selector in _OF_ONE_RELEASE or self.statistic is not None
-            self._fill_in("release", "truncated-laplace" if one_release else "discover")
+            self._fill_in("release", "truncated-laplace" if self.selector in _OF_ONE_RELEASE else "discover")
         one_release = self.is_open and not self.discovers
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.per_item and self.items == 1
         usual = "auto" if self._may_choose_mechanism else "gaussian"
         self._fill_in("mechanism", "laplace" if single or one_release else usual)
-        self._fill_in("statistic", "bucketed" if one_release and self.is_masked else "plain")
         default = "exponential-v" if one_release else "weighted-quantile"
         self._fill_in("selector", "quantile" if self.per_item else default)
         self._set("plugins", named_by(self.selector, self.release))

@@ -32,8 +32,6 @@ class PlanSettings(TypedDict, total=False):
     discovery_share: float | None
     user_items: int
     known_items: str | None
-    statistic: str | None
-    buckets: int
     score_sensitivity: str
     debias: str | None
     masking: str

@@ -20,7 +20,6 @@ _PLACES = (
     "device_noise:DeviceNoise",
     "debiased_items:DebiasedItems",
     "keys_above_bar:KeysAboveBar",
-    "keys_in_table:KeysInTable",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,7 +31,6 @@ class KeysAboveBar(ReleaseRule):
 
     name = "keys-above-bar"
     measures = KeptItems.name
-    positive_only: ClassVar[bool] = True
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise and a bar."""
@@ -92,8 +90,7 @@ class KeysAboveBar(ReleaseRule):
         """Noise, then the bar."""
         (noise,) = plan.open_noises(np.array([selection.threshold.steps]))
         keys, counts = by_bytes(reading.keys, reading.values, reading.labels)
-        if self.positive_only:
-            keys, counts = keys[counts > 0], counts[counts > 0]  # audited: keys held
+        keys, counts = keys[counts > 0], counts[counts > 0]  # audited: keys held
         noised = counts + noise.draw(len(counts), source=source)
         shown = noised > noise.bar
         return Release(

@@ -19,7 +19,7 @@ from fedhist.server.selection.contract import (
     exponential_charge,
     reading_as,
 )
-from fedhist.server.selection.exponential_v import added_up, choice_by_range, shares_of, users_in_range
+from fedhist.server.selection.exponential_v import choice_by_range, shares_of, users_in_range
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -31,10 +31,9 @@ def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
     noises = plan.open_noises(plan.candidate_steps)
     bars = shares_of(noise.bar for noise in noises)
     floors = shares_of(math.ceil(noise.scale) for noise in noises)
-    each = int(np.maximum(bars, floors).max())
     lost = np.zeros_like(bars)
     for piece in tail.expected.pieces():
-        lost = added_up(lost, np.minimum(piece, np.maximum(2 * bars - piece, floors)), each=each)
+        lost += np.minimum(piece, np.maximum(2 * bars - piece, floors)).sum(axis=0)
     return (tail.overflow << SHARE_BITS) + lost
 
 
@@ -42,8 +41,7 @@ def sharp_range(plan: Plan) -> float:
     """The largest range over C of one user's change of S, in counts.
 
     p has slope at most one either way, so a user of total m (cut to C_m) changes S(C) by at least -min(m, C) and at
-    most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m. Under masks a
-    user may move S(C) by m either way, for whatever the others send, and the range is the same.
+    most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m.
     """
     times = 4 if plan.neighbours is Neighbours.REPLACE_ONE else 2
     return times * float(plan.candidate_steps[-1])
@@ -67,7 +65,7 @@ class ExponentialSharp(ScoringSelector):
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism; its sensitivity is half of the range."""
-        return (exponential_charge(plan, sharp_range(plan) / 2, score="S", statistic=str(plan.statistic)),)
+        return (exponential_charge(plan, sharp_range(plan) / 2, score="S"),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""

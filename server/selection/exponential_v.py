@@ -22,10 +22,8 @@ from fedhist.server.selection.contract import (
     reading_as,
 )
 
-MOST = 1 << 61
-"""What the counts of all users of any plan add up to at most, in multiples of 2^-SHARE_BITS."""
-
-_HALF = 32
+_MOST = 1 << 61
+# What the counts of all users of any plan add up to at most, in multiples of 2^-SHARE_BITS: so do the A_j(C).
 
 
 def error_bound(plan: Plan, tail: OpenTail) -> Integers:
@@ -42,33 +40,13 @@ def capped_error(tail: OpenTail, caps: Sequence[int]) -> Integers:
     shifted = shares_of(caps)
     lost = np.zeros_like(shifted)
     for piece in tail.expected.pieces():
-        lost = added_up(lost, np.minimum(piece, shifted), each=int(shifted.max()))
+        lost += np.minimum(piece, shifted).sum(axis=0)
     return (2 * tail.overflow << SHARE_BITS) + lost
 
 
 def shares_of(counts: Iterable[int]) -> Integers:
     """Whole counts in multiples of 2^-SHARE_BITS. One that no sum reaches is lowered to the most that one can be."""
-    return np.array([min(int(count) << SHARE_BITS, MOST) for count in counts])
-
-
-def added_up(sums: Integers, parts: Integers, *, each: int) -> Integers:
-    """The sums, one a candidate, with these rows added, and cut to MOST: they never wrap around.
-
-    Under masks every bucket may hold anything, so that together they may pass 2^63, where one user's count more would
-    turn the worst score into the best. Cut, a sum still moves by no more than its parts do.
-
-    Args:
-        sums: so far, from 0 to MOST.
-        parts: a row for each item or bucket, not negative.
-        each: what no part exceeds, which does not depend on data.
-    """
-    if len(parts) * each <= MOST:  # audited: added up
-        few: Integers = np.minimum(sums + parts.sum(axis=0), MOST)
-        return few
-    high, low = (parts >> _HALF).sum(axis=0), (parts & ((1 << _HALF) - 1)).sum(axis=0)
-    high += low >> _HALF
-    whole = (high << _HALF) + (low & ((1 << _HALF) - 1))
-    return np.minimum(sums + np.where(high >= MOST >> _HALF, MOST, whole), MOST)
+    return np.array([min(int(count) << SHARE_BITS, _MOST) for count in counts])
 
 
 def score_range(plan: Plan) -> float:
@@ -79,18 +57,12 @@ def score_range(plan: Plan) -> float:
     <= 2 C_m - C_min. Replace a by b, say m_a <= m_b: f_b - f_a is at most 2 m_b - m_a and at least -m_a, by cases
     C < m_a, between, and C > m_b; so its range is at most 2 m_b <= 2 C_m. The paper's sensitivity 5 C_m/2, with the
     usual factor 2, allows for 5 C_m.
-
-    Under masks the others may send anything, and then a user may move each distance on the circle either way
-    (`BucketTotals.read`): V(C) by at most 2 max(m - C, 0) + min(m, C) <= 2 C_m - C_min, up or down.
-    Replace: by at most 2 max(m_b - C, 0) + min(m_a, C) + min(m_b, C) <= 2 m_b. So the range is at most twice that
-    without masks.
     """
     largest = float(plan.candidate_steps[-1])
     if plan.score_sensitivity == "paper":
         return 5 * largest
     smallest = float(plan.candidate_steps[0])
-    one_way = 2 * largest if plan.neighbours is Neighbours.REPLACE_ONE else 2 * largest - smallest
-    return 2 * one_way if plan.is_masked else one_way  # audited: masked range of V
+    return 2 * largest if plan.neighbours is Neighbours.REPLACE_ONE else 2 * largest - smallest
 
 
 class ExponentialV(ScoringSelector):
@@ -115,7 +87,7 @@ class ExponentialV(ScoringSelector):
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism; its sensitivity is half of the range."""
-        return (exponential_charge(plan, score_range(plan) / 2, score="V", statistic=str(plan.statistic)),)
+        return (exponential_charge(plan, score_range(plan) / 2, score="V"),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""

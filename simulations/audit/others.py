@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.bucket_totals import BucketTotals
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement
 from fedhist.protocol.measurements.tail import TailMeasurement
@@ -25,7 +23,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Round
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import SELECTORS, fitting, selector_for
 from fedhist.server.selection.contract import ScoringSelector, Statistic, WeightedChoice, in_weights
@@ -52,8 +50,7 @@ _MODES: tuple[dict[str, Any], ...] = (
     {"mechanism": "laplace", "items": _ITEMS},
     {"mechanism": "auto", "items": _ITEMS},
     {"mechanism": "laplace", "items": _ITEMS, "debias": "poisson"},
-    {"domain": "open", "statistic": "plain"},
-    {"domain": "open", "statistic": "bucketed", "buckets": 2},
+    {"domain": "open", "release": "truncated-laplace"},
 )
 
 
@@ -64,7 +61,7 @@ def scored_plans(*, masked: bool) -> Iterator[Plan]:
         if not (isinstance(selector, ScoringSelector) and selector.private):
             continue
         for mode in _MODES:
-            if masked and mode.get("statistic") == "plain":
+            if masked and "release" in mode:
                 continue
             for neighbours in COUNTED if masked else Neighbours:
                 masking = MASKED if masked else {}
@@ -132,13 +129,8 @@ def edge_sums(request: Request, source: Source) -> Integers:
     plan, measurement = request.plan, request.measurement
     half = 1 << (measurement.masked_width - 1)
     aims, offsets = [0, half], [0, 1]
-    running = not isinstance(measurement, BucketTotals)
-    if running:
-        rank = target_rank(plan.one_way)
-        aims += [rank, rank - half, in_weights(target_weight(plan.one_way))]
-    else:
-        aims += [half >> 1, half >> 17]
-        offsets += [5, 30, 1 << 10, 1 << 18]
+    rank = target_rank(plan.one_way)
+    aims += [rank, rank - half, in_weights(target_weight(plan.one_way))]
     if isinstance(measurement, TailMeasurement | NormTailsMeasurement):
         offsets += [plan.one_way.tail_cap, plan.one_way.tail_cap // 2]
     aim, offset, sign = (source.words(measurement.shape.length) for _ in range(3))
@@ -148,7 +140,7 @@ def edge_sums(request: Request, source: Source) -> Integers:
     ]
     sums = np.array([number % 2**64 for number in wanted], dtype=np.uint64).view(np.int64)
     # Where running sums are read, half of the time these are at the edge, else the vector itself is.
-    return sums - np.append(sums[1:], 0) if running and source.words(1).item() % 2 == 0 else sums
+    return sums - np.append(sums[1:], 0) if source.words(1).item() % 2 == 0 else sums
 
 
 def lied_release(mechanism: str, **settings: Any) -> Worlds:
@@ -193,29 +185,6 @@ def lied_steps(selector: str) -> Worlds:
     return replace(worlds, evidence=lambda release: 0.0, lie=lie)
 
 
-def many_buckets(setting: Setting) -> Finding:
-    """Liars fill a million buckets up to one count below the edge of 64 bits, and the user has that count."""
-    worst = 0.0
-    for selector in ("exponential-v", "exponential-sharp"):
-        plan = Plan(
-            users=400_000, domain="open", selector=selector, release="laplace-threshold", epsilon=1e-4,
-            candidates=4, max_threshold=1000.0, buckets=2**20, **MASKED,
-        )  # fmt: skip
-        request, scoring = select_request(plan), selector_for(plan)
-        assert isinstance(scoring, ScoringSelector)  # noqa: S101 - both are
-        (noise,) = plan.open_noises(plan.candidate_steps[-1:])
-        sums = np.zeros((plan.buckets + 2, plan.candidates), dtype=np.int64)
-        full, rest = divmod(2**63 - 1, noise.bar << SHARE_BITS)
-        sums[3 : 3 + full, -1], sums[3 + full, -1] = noise.bar << SHARE_BITS, rest
-        choices = []
-        for count in (0, 1):
-            sums[2] = count << SHARE_BITS
-            total = Total(plan.users, sums.reshape(-1), width=request.measurement.masked_width)
-            choices.append(scoring.choice(plan, read_statistic(plan, total)))
-        worst = max(worst, _loss(choices[1], choices[0]) / plan.epsilon_select)
-    return compared(setting, _ALL, worst, "largest move of the scores")
-
-
 def _in_worlds(make: Callable[..., Worlds], *arguments: Any, **settings: Any) -> Callable[[Setting], Finding]:
     """A check in two worlds; a crossed edge shows in few runs."""
     return partial(two_worlds, partial(make, *arguments, **settings), lambda effort: effort.slow_runs // 2)
@@ -225,7 +194,6 @@ CHECKS = (
     Check("others hold anything, scores", partial(scores_move, masked=False, sent=False)),
     Check("others hold anything, masked scores", partial(scores_move, masked=True, sent=False)),
     Check("others send anything, masked scores", partial(scores_move, masked=True, sent=True)),
-    Check("others send anything, many buckets", many_buckets),
     Check("others send anything, gaussian", _in_worlds(lied_release, "gaussian", epsilon=1.0, delta=0.02)),
     Check("others send anything, laplace", _in_worlds(lied_release, "laplace", epsilon=1.0)),
     Check("others send anything, items", _in_worlds(lied_release, "laplace", epsilon=1.0, debias="poisson")),

@@ -41,7 +41,7 @@ def full_table(setting: Setting) -> Finding:
     The event is that the round fails.
     """
     plan = _table_plan(_CAPACITY)
-    noise = fit_noise(plan, plan.user_items)
+    noise = fit_noise(plan)
     assert noise is not None  # noqa: S101 - three users may bring more items than fit
     held = _CAPACITY + noise.bar
     labels = [f"item {number}" for number in range(held + plan.user_items)]
@@ -97,12 +97,12 @@ def tables_at_their_room(setting: Setting) -> Finding:
     wrong = cases = 0
     for capacity in (1, 2, 40, 6_000):
         plan = _table_plan(capacity, users=max(capacity, 3))
-        noise = fit_noise(plan, plan.user_items)
+        noise = fit_noise(plan)
         room = capacity if noise is None else capacity + 2 * noise.bar
         names = [f"name {number}" for number in range(room)]
         for number in range(_TABLES):
             salt = setting.auditor().fork(capacity, number).words(SALT_BYTES // 8).tobytes()
-            shape = table_shape(plan, plan.user_items)
+            shape = table_shape(plan)
             vector = encode_table(names, np.ones(room, dtype=np.int64), shape, salt=salt)
             try:
                 wrong += sorted(decode_table(vector, shape, salt=salt).labels) != sorted(names)

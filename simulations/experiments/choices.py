@@ -22,7 +22,7 @@ SEVERAL = (
 
 SINGLE = (
     "domain", "min_threshold", "candidates", "sparsity", "neighbours", "calibration", "discovery_share",
-    "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "corrupt_share", "dropout_share",
+    "user_items", "known_items", "score_sensitivity", "corrupt_share", "dropout_share",
     "table_capacity", "label_bytes",
 )  # fmt: skip
 """The settings that all combinations share."""

@@ -47,7 +47,7 @@ from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.expected_counts import BinnedCounts, BucketedCounts, OpenTail
+from fedhist.protocol.measurements.expected_counts import BinnedCounts, OpenTail, UnpackedCounts
 from fedhist.protocol.measurements.kept_items import keyed_part
 from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.measurements.norm_tails import norm_pairs
@@ -172,7 +172,7 @@ class Predictor:
     """Predicts runs of any plan over one public population.
 
     What is read off the population once and kept: round 1's sums, by all that they depend on (the candidates, the grid,
-    the norm, the cap on weights, and the buckets and their salt), and the clipped sums, by the thresholds, the grid and
+    the norm and the cap on weights), and the clipped sums, by the thresholds, the grid and
     the norm. So a whole curve of budgets usually reads the population twice.
 
     Args:
@@ -368,7 +368,7 @@ def _unpacked(statistic: Statistic) -> Statistic:
     if statistic.expected.keyed.length * len(statistic.users_above) > _UNPACKED_CELLS:
         return statistic
     pieces = list(statistic.expected.pieces())
-    return replace(statistic, expected=BucketedCounts(table=np.concatenate(pieces))) if pieces else statistic
+    return replace(statistic, expected=UnpackedCounts(table=np.concatenate(pieces))) if pieces else statistic
 
 
 def _on_candidates(plan: Plan, chosen: _Chances) -> _Chances:

@@ -12,7 +12,6 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.kept_items import KeptItems
-from fedhist.protocol.measurements.kept_table import KeptTable
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases import RULES, rule_for
@@ -132,6 +131,5 @@ the release against the clipped sums (`noise_alone`); and the expected number of
 ERRORS: dict[str, type[ReleaseErrors]] = {
     ClippedSum.name: ClosedErrors,
     KeptItems.name: OpenErrors,
-    KeptTable.name: OpenErrors,
 }
 """The errors of what is released, by measurement. Those of others can't be predicted."""

@@ -26,12 +26,8 @@ SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
 TINY = ("--seed", 1, "--epsilon", 0.001)
 DISCOVERED = ("--domain", "open", "--max-threshold", 50, "--seed", 1)
 OPEN = (*DISCOVERED, "--release", "truncated-laplace")
-BUCKETED = (*OPEN, "--statistic", "bucketed", "--buckets", 16)
-MASKED = (*OPEN, "--masking", "secagg", "--nodes", 8, "--buckets", 16)
 MODES = {
     "plain": OPEN,
-    "bucketed": BUCKETED,
-    "masked": MASKED,
     "discovered": DISCOVERED,
     "masked discovered": (*DISCOVERED, "--masking", "secagg", "--nodes", 8),
 }
@@ -117,7 +113,7 @@ class TestNeighbours:
         failures = []
         for name, own in (("a", ["mine"]), ("b", ["x", "y", "z"])):
             data = people(tmp_path / f"{name}.csv", *own)
-            flags = (*MASKED, "--dropout", 0.9, "--trace", "--out", "r")
+            flags = (*MODES["masked discovered"], "--dropout", 0.9, "--trace", "--out", "r")
             outcome = fedhist("run", "--data", data, *flags)
             assert outcome.code == 4
             (trace,) = tmp_path.glob("r.failed*")
@@ -139,18 +135,16 @@ class TestSizes:
         assert told[0]["discover"] is None
         assert told[0]["select"] and told[0]["release"]
 
-    @pytest.mark.parametrize("flags", [OPEN, BUCKETED], ids=["plain", "bucketed"])
     def test_one_user_with_many_items_of_their_own_changes_no_size(
-        self, fedhist: Fedhist, tmp_path: Path, many: Path, flags: tuple[Any, ...]
+        self, fedhist: Fedhist, tmp_path: Path, many: Path
     ) -> None:
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            document = fedhist("run", "--data", data, *flags, "--json").document()
+            document = fedhist("run", "--data", data, *OPEN, "--json").document()
             told.append((document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}))
         assert told[0] == told[1]
         per_user, in_rounds = told[0]
-        assert per_user["release"] is in_rounds["release"] is None
-        assert (per_user["select"] is None) == (flags is OPEN)
+        assert per_user["release"] is in_rounds["release"] is per_user["select"] is None
 
     def test_where_they_are_withheld_every_output_says_so(self, fedhist: Fedhist, many: Path) -> None:
         outcome = fedhist("run", "--data", many, *OPEN, "--verbose", "--out", "r")
@@ -169,11 +163,15 @@ class TestSizes:
     def test_one_that_the_plan_fixes_stays_beside_one_that_is_withheld(
         self, fedhist: Fedhist, many: Path
     ) -> None:
-        outcome = fedhist("run", "--data", many, *BUCKETED, "--out", "r")
-        assert f"select {document_in('r')['bytes_per_user']['select']:,} B · release withheld" in outcome.out
+        outcome = fedhist("run", "--data", many, *DISCOVERED, "--epsilon", 9, "--out", "r")
+        sizes = document_in("r")["bytes_per_user"]
+        assert (
+            f"discover withheld · select {sizes['select']:,} B · release {sizes['release']:,} B"
+            in outcome.out
+        )
         page = page_in("r")
-        assert [row[0] for row in page.charts["bytes"].rows] == ["select"]
-        assert "is withheld for release:" in page.text
+        assert [row[0] for row in page.charts["bytes"].rows] == ["select", "release"]
+        assert "is withheld for discover:" in page.text
         assert NOT_PRIVATE not in page.body
         assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
 
@@ -189,10 +187,9 @@ class TestSizes:
             {"items": 6},
             {
                 "domain": "open",
-                "release": "truncated-laplace",
                 "masking": "secagg",
                 "participants": 4,
-                "buckets": 16,
+                "epsilon": 50.0,
             },
         ],
         ids=["closed", "masked"],
@@ -230,9 +227,8 @@ class TestSizes:
             {"items": 40, "mechanism": "laplace"},
             {"items": 40, "mechanism": "laplace", "debias": "poisson"},
             {"domain": "open", "release": "truncated-laplace"},
-            {"domain": "open", "statistic": "bucketed", "buckets": 16},
         ],
-        ids=["gaussian", "laplace", "debiased", "plain", "bucketed"],
+        ids=["gaussian", "laplace", "debiased", "open"],
     )
     def test_lengths_differ_exactly_where_they_are_said_to_tell(self, settings: dict[str, Any]) -> None:
         """Two users, one item each against forty: the codec's own bytes."""

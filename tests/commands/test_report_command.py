@@ -78,7 +78,7 @@ class TestTheFile:
         [
             (*FEW, "--mechanism", "laplace"),
             (*FEW, "--domain", "open", "--epsilon", 20),
-            (*FEW, "--domain", "open", "--statistic", "bucketed", "--buckets", 16),
+            (*FEW, "--domain", "open", "--release", "truncated-laplace"),
             (*FEW, "--debias", "poisson"),
             (*FEW, "--selector", "fixed", "--threshold", 20),
             (*FEW, "--selector", "dpsgd"),

@@ -93,7 +93,7 @@ class TestFlags:
             (
                 {
                     "domain": "open", "mechanism": "laplace", "selector": "exponential-sharp",
-                    "release": "laplace-threshold", "statistic": "bucketed", "buckets": 32, "delta": 1e-9,
+                    "release": "laplace-threshold", "delta": 1e-9,
                 },
                 {},
             ),
@@ -358,7 +358,6 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
         ["--domain", "open", "--release", "truncated-laplace", "--selector", "weighted-quantile"],
         "allowed: exponential-v, exponential-sharp",
     ),
-    (["--domain", "open", "--buckets", "0"], "buckets is 0; allowed"),
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
     (
         ["--domain", "open", "--release", "gaussian"],
@@ -366,7 +365,6 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     ),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
     (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
-    (["--statistic", "bucketed"], "add --domain open or leave --statistic out"),
     (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
     (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),
     (["--faulty", "lazy=0.1"], "no kind 'lazy'; allowed: KIND=SHARE with slow, fail, malformed"),

@@ -76,25 +76,6 @@ class TestPrivacy:
             assert choice["epsilon"] == 0.1
 
 
-class TestBuckets:
-    def test_errors_against_the_items_are_told(self, fedhist: Fedhist) -> None:
-        few, many = (
-            fedhist(*SMALL, "--json", "--statistic", "bucketed", "--buckets", count).document()
-            for count in (16, 2**14)
-        )
-        for document in (few, many):
-            assert 0 <= document["bucketed_v_error_chosen"] <= document["bucketed_v_error"] < 1
-            assert "bucketed_v_error" in document["not_private"]
-            assert document["ledger"][0]["parameters"]["statistic"] == "bucketed"
-        assert few["bucketed_v_error"] > 0.01
-        assert many["bucketed_v_error"] < 0.2 * few["bucketed_v_error"]
-        assert "V(C) by buckets is off by at most" in fedhist(*SMALL, "--statistic", "bucketed").out
-
-    def test_a_fixed_threshold_has_no_statistic_to_compare(self, fedhist: Fedhist) -> None:
-        fixed = ("--selector", "fixed", "--threshold", 9, "--statistic", "bucketed", "--json")
-        assert "bucketed_v_error" not in fedhist(*SMALL, *fixed).document()
-
-
 class TestStrings:
     @pytest.mark.parametrize("place", [0, 450])
     def test_a_name_that_is_too_long_is_refused_wherever_it_stands(
@@ -113,13 +94,11 @@ class TestStrings:
     def test_half_a_character_survives_a_whole_run(self, tmp_path: Path) -> None:
         labels = ["\ud800", "\udc80x", "whole"]
         population = population_of(np.full((200, 3), 4), labels=labels)
-        for statistic in ("plain", "bucketed"):
-            plan = Plan(
-                users=200, domain="open", epsilon=50.0, statistic=statistic, buckets=8, max_threshold=20
-            )
+        for release in ("discover", "truncated-laplace"):
+            plan = Plan(users=200, domain="open", epsilon=50.0, release=release, max_threshold=20)
             result = simulate(population, plan, seed=1)
             assert sorted(result.release.labels or []) == sorted(labels)
-            folder = tmp_path / statistic
+            folder = tmp_path / release
             folder.mkdir()
             write_results(folder, result.to_json(), result.release, labels)
             written = (folder / "histogram.csv").read_text(encoding="utf-8", errors="surrogatepass")

@@ -100,18 +100,15 @@ def targets(folder: Path) -> list[Target]:
 def plans() -> dict[str, Plan]:
     """One plan of each kind of message."""
     found = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 5.0}
-    opened = found | {"release": "truncated-laplace"}
     return {
         "closed": Plan(**CLOSED),
         "wide": Plan(**(CLOSED | {"users": 2**31})),
         "laplace": Plan(**CLOSED, mechanism="laplace", neighbours="replace-one"),
         "debiased": Plan(**CLOSED, debias="poisson"),
-        "open": Plan(**opened),
-        "bucketed": Plan(**opened, statistic="bucketed", buckets=4),
+        "open": Plan(**found, release="truncated-laplace"),
         "masked": Plan(**CLOSED, **MASKED),
         "signed": Plan(**CLOSED, masking="secagg-signed", participants=12),
         "noisy": Plan(**CLOSED, **MASKED, noise_from="devices"),
-        "masked open": Plan(**opened, **MASKED, buckets=4, table_capacity=9, label_bytes=8),
         "discovered": Plan(**found, user_items=3, known_items="7\nx"),
         "discovered laplace": Plan(**found, mechanism="laplace"),
         "masked discovered": Plan(**found, **MASKED, user_items=2, table_capacity=9, label_bytes=8),
@@ -136,13 +133,12 @@ def requests(plan: Plan) -> list[Request]:
         found = Settled(keys=("a", 7, "x"), share=plan.discovery.shares[0])
         chosen = replace(found, mechanism="laplace") if plan.chooses_mechanism else found
         return [first_request(plan), select_request(plan, found), release_at(plan, threshold, settled=chosen)]
-    salt = SALT if plan.has_table else None
-    return [first_request(plan), release_at(plan, threshold, bounds, salt)]
+    return [first_request(plan), release_at(plan, threshold, bounds)]
 
 
 def _codec_targets() -> Iterator[Target]:
     whole = population()
-    for name in ("closed", "wide", "laplace", "debiased", "open", "bucketed", "discovered"):
+    for name in ("closed", "wide", "laplace", "debiased", "open", "discovered"):
         for request in requests(plans()[name]):
             contribution = answer_population(request, whole, source=SeededSource(1))
             seeds = [encode(contribution, request, whole.labels)]
@@ -358,7 +354,7 @@ def _table_target() -> Target:
 
 def _sums_target() -> Target:
     """What a masked sum may be when a participant lies: any numbers, over a plausible number of users."""
-    lied = [plans()[name] for name in ("masked", "signed", "noisy", "masked open")]
+    lied = [plans()[name] for name in ("masked", "signed", "noisy", "masked discovered")]
     masked = partial(Plan, **CLOSED, **MASKED)
     lied += [masked(selector=name) for name in ("dpsgd", "m-quantile")]
     lied += [masked(debias="poisson"), masked(mechanism="laplace", noise_from="devices")]

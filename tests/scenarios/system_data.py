@@ -18,19 +18,16 @@ SECRETS = [bytes([0xA0 + number]) * 32 for number in range(NODES)]
 
 _CLOSED = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
 _FOUND = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 9.0}
-_OPEN = _FOUND | {"release": "truncated-laplace", "epsilon": 6.0}
 _MASKED = {"masking": "secagg", "participants": NODES, "dropout_share": 0.3}
 PLANS = {
     "closed": Plan(**_CLOSED, minimum_cohort=6 * USERS_EACH),
     "fixed": Plan(**_CLOSED, selector="fixed", threshold=9.0, minimum_cohort=5 * USERS_EACH),
     "laplace": Plan(**_CLOSED, mechanism="laplace"),
     "debiased": Plan(**_CLOSED, debias="poisson"),
-    "open": Plan(**_OPEN),
-    "bucketed": Plan(**_OPEN, statistic="bucketed", buckets=4),
+    "open": Plan(**_FOUND | {"release": "truncated-laplace", "epsilon": 6.0}),
     "masked": Plan(**_CLOSED, **_MASKED),
     "signed": Plan(**_CLOSED, **(_MASKED | {"masking": "secagg-signed", "dropout_share": 0.15})),
     "noisy": Plan(**_CLOSED, **(_MASKED | {"dropout_share": 0.15}), noise_from="devices"),
-    "masked open": Plan(**_OPEN, **_MASKED, buckets=4, table_capacity=9, label_bytes=16),
     "discovered": Plan(**_FOUND, known_items=LABELS[0]),
     "masked discovered": Plan(**_FOUND, **_MASKED, table_capacity=9, label_bytes=16),
     "noisy discovered": Plan(

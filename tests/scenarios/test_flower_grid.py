@@ -44,14 +44,6 @@ MODES: dict[str, dict[str, Any]] = {
         "known_items": "1\nword 2",
     },
     "open": {"domain": "open", "release": "truncated-laplace", "max_threshold": 60, "epsilon": 5.0},
-    "bucketed": {
-        "domain": "open",
-        "release": "truncated-laplace",
-        "max_threshold": 60,
-        "statistic": "bucketed",
-        "buckets": 16,
-        "epsilon": 5.0,
-    },
 }
 
 

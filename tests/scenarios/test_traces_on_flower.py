@@ -43,14 +43,9 @@ MODES: dict[str, dict[str, Any]] = {
     "laplace": {"mechanism": "laplace"},
     "debiased": {"debias": "poisson", "mechanism": "laplace"},
     "open": {"domain": "open", "release": "truncated-laplace", "items": None, "epsilon": 5.0},
-    "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
     # With so little epsilon nothing is found, and the known items are released: what is found is public.
     "discovered": {"domain": "open", "items": None, "epsilon": 0.1, "known_items": "1\n5\nplum"},
     "masked": {"masking": "secagg", "participants": 6},
-    "masked open": {
-        "masking": "secagg", "participants": 6, "domain": "open", "release": "truncated-laplace",
-        "items": None, "buckets": 16, "table_capacity": 64,
-    },
     "masked discovered": {
         "masking": "secagg", "participants": 6, "domain": "open", "items": None, "epsilon": 0.1,
         "known_items": "1\n5\nplum", "table_capacity": 64, "mechanism": "gaussian",
@@ -68,8 +63,8 @@ def test_a_trace_is_the_same_whatever_the_data_but_for_what_is_released(
     here = trace_of(lab.grid(lab.population()), tmp_path / "here", **changes)
     there = trace_of(lab.grid(other_people()), tmp_path / "there", **changes)
     if not fixed:
-        # A table is as long as the threshold says, and a request has the name of the mechanism that was chosen.
-        sized = mode in ("masked open", "discovered")
+        # A request has the name of the mechanism that was chosen.
+        sized = mode == "discovered"
         here, there = ([without_threshold(line, sized=sized) for line in lines] for lines in (here, there))
     assert here == there
     assert {line.get("event") for line in here} >= {"state", "charge", "asked", "message", "round", "end"}
@@ -77,17 +72,15 @@ def test_a_trace_is_the_same_whatever_the_data_but_for_what_is_released(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_result_tells_the_same_of_its_rounds_whatever_the_data(lab: Any, tmp_path: Path, mode: str) -> None:
-    """A table is as long as the chosen threshold says, which is released; so there it is the same in both runs."""
-    told, fixed = [], {"selector": "fixed", "threshold": 20.0} if mode == "masked open" else {}
+    told = []
     for name, people in (("here", lab.population()), ("there", other_people())):
-        trace_of(lab.grid(people), tmp_path / name, **MODES[mode] | fixed)
+        trace_of(lab.grid(people), tmp_path / name, **MODES[mode])
         document = json.loads((tmp_path / name / "result.json").read_text())
         told.append((document["bytes_per_user"], [without_clock(r) for r in document["rounds"].values()]))
     assert told[0] == told[1]
     withheld = [name for name, size in told[0][0].items() if size is None]
     assert withheld == {
         "open": ["select", "release"],
-        "bucketed": ["release"],
         "discovered": ["discover"],
     }.get(mode, [])
 

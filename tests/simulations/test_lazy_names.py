@@ -95,7 +95,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "discover": {"release": "discover"},
     "discover beside known items": {"release": "discover", "known_items": "7\nnobody has this"},
     "above a bar": {"release": "truncated-laplace"},
-    "above a bar, by buckets": {"release": "truncated-laplace", "statistic": "bucketed", "buckets": 64},
 }
 
 

@@ -49,7 +49,7 @@ PLACES = {
     "fedhist.display.log_lines": "TIMED errors_as_sentences log log_shown",
     "fedhist.display.plurals": "counted",
     "fedhist.display.visible_text": "is_formula is_hidden visible",
-    "fedhist.protocol.circle": "WIDEST nearness signed size",
+    "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
         "entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
     ),
@@ -112,14 +112,13 @@ PLACES = {
         "HEADER_BYTES MaskingKind=Kind ShareKind VERSION split_answer wire_module="
     ),
     "fedhist.protocol.measurements": "MEASUREMENTS",
-    "fedhist.protocol.measurements.bucket_totals": "BucketTotals",
     "fedhist.protocol.measurements.clipped_items": "ClippedItems",
     "fedhist.protocol.measurements.clipped_sum": "ClippedSum",
     "fedhist.protocol.measurements.contract": "Round Summed Total",
     "fedhist.protocol.measurements.expected_counts": (
         "SHARE_BITS expected_counts_module= read_sums sums_by_key"
     ),
-    "fedhist.protocol.measurements.given": "Bound Column ItemBounds NOTHING SaltedBound",
+    "fedhist.protocol.measurements.given": "Bound Column ItemBounds NOTHING Salt",
     "fedhist.protocol.measurements.item_tail": "ItemTailMeasurement",
     "fedhist.protocol.measurements.kept_items": "KeptItems KeySums keyed_part",
     "fedhist.protocol.measurements.key_totals": "KeyTotals",
@@ -139,7 +138,7 @@ PLACES = {
     "fedhist.protocol.plan.round_costs": "choice_cost",
     "fedhist.protocol.plan.settings": "PlanSettings",
     "fedhist.protocol.plan.table_terms": (
-        "decoding_delta fit_delta fit_noise is_tested most_of_table table_notes table_room table_shape"
+        "decoding_delta fit_noise is_tested most_of_table table_notes table_room table_shape"
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
@@ -170,7 +169,6 @@ PLACES = {
     "fedhist.protocol.privacy.shares": "Share gaussian_share laplace_share negative_binomial",
     "fedhist.protocol.rounds": "Contribution Labels Request",
     "fedhist.protocol.settled": "NOTHING_SETTLED Settled",
-    "fedhist.protocol.sketch.buckets": "bucket_numbers",
     "fedhist.protocol.sketch.decoding_bound": "_block_logs _exact_term _partitions failure_bound",
     "fedhist.protocol.sketch.iblt": (
         "MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH TableNotDecoded TableShape decode_table "

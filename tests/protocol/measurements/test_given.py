@@ -12,22 +12,17 @@ from tests.support.api import (
     DecodeError,
     ItemBounds,
     NoisyTailMeasurement,
-    SaltedBound,
+    Salt,
     UnexpectedMessage,
 )
 from tests.support.refusals import refused
 
 PLAN = Plan(users=100, items=3, debias="poisson")
 LOW, HIGH = PLAN.step_range
-SALT = bytes(range(32))
 
 
 def bounds(*values):
     return {"item-thresholds": list(values)}
-
-
-def salted(salt):
-    return {"threshold-steps": LOW, "table-salt": salt}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +35,8 @@ def salted(salt):
         (ItemBounds, bounds()),
         (ItemBounds, bounds(LOW, LOW)),
         (ItemBounds, {"item-thresholds": None}),
-        *((SaltedBound, salted(salt)) for salt in (None, b"", bytes(31), bytes(33), "0" * 32, [0] * 32)),
-        (SaltedBound, {"table-salt": SALT}),
+        *((Salt, {"table-salt": salt}) for salt in (None, b"", bytes(31), bytes(33), "0" * 32, [0] * 32)),
+        (Salt, {}),
     ],
 )
 def test_wrong_fields_are_refused(kind, fields):
@@ -51,9 +46,9 @@ def test_wrong_fields_are_refused(kind, fields):
 
 def test_what_is_handed_on_must_be_what_the_measurement_takes():
     with refused(InvalidInput, "bad-salt", "16"):
-        SaltedBound(PLAN.at_steps(LOW), bytes(16))
+        Salt(bytes(16))
     with pytest.raises(UnexpectedMessage):
-        ClippedSum(Plan(users=9, items=2), SaltedBound(PLAN.at_steps(LOW), SALT))
+        ClippedSum(Plan(users=9, items=2), Salt(bytes(32)))
     noisy = Plan(users=9, items=2, masking="secagg", participants=5, noise_from="devices")
     with refused(InvalidInput, "unknown-column"):
         NoisyTailMeasurement(noisy, Column("median"))

@@ -14,7 +14,6 @@ SMALL = {"users": 20, "max_threshold": 40, "candidates": 8}
 CLOSED = Plan(**SMALL, items=8, mechanism="laplace")
 ITEMS = Plan(**SMALL, items=8, debias="poisson")
 OPEN = Plan(**SMALL, domain="open", release="truncated-laplace")
-BUCKETED = Plan(**SMALL, domain="open", release="truncated-laplace", statistic="bucketed", buckets=8)
 
 
 def largest_release(plan):
@@ -45,7 +44,6 @@ TOO_MUCH = {
     "an l1 norm": (largest_release(CLOSED), Summed(np.full(8, 2**61))),
     "masses": (select_request(OPEN), counted(select_request(OPEN), keyed=eight_keys(2**61, 0))),
     "shares": (select_request(OPEN), counted(select_request(OPEN), keyed=eight_keys(0, 2**61))),
-    "buckets": (select_request(BUCKETED), Summed(np.repeat([0, 2**61], [16, 64]))),
     "counts by key": (
         largest_release(OPEN),
         Summed(np.zeros(0, dtype=np.int64), eight_keys(2**61)),

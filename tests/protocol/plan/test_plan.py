@@ -176,14 +176,8 @@ def masked(**settings: Any) -> Plan:
     return Plan(**({"users": 5000, "items": 10, "masking": "secagg", "participants": 100} | settings))
 
 
-def test_the_open_domain_takes_the_statistic_that_can_be_masked():
-    assert (
-        Plan(
-            users=100, domain="open", release="truncated-laplace", masking="secagg", participants=10
-        ).statistic
-        == "bucketed"
-    )
-    assert Plan(users=100, domain="open", release="truncated-laplace").statistic == "plain"
+def test_masks_over_an_open_domain_mean_discovery():
+    assert masked(domain="open", items=None).release == "discover"
 
 
 @pytest.mark.parametrize(
@@ -204,22 +198,10 @@ def test_the_open_domain_takes_the_statistic_that_can_be_masked():
         ),
         ({"masking": "pgp"}, ("bad-value", "'pgp'")),
         ({"noise_from": "above"}, ("bad-value", "'above'")),
-        (
-            {"domain": "open", "release": "truncated-laplace", "items": None, "statistic": "plain"},
-            ("plain-statistic",),
-        ),
-        (
-            {"domain": "open", "release": "truncated-laplace", "items": None, "noise_from": "devices"},
-            ("device-noise-for-tables",),
-        ),
-        (
-            {"domain": "open", "release": "truncated-laplace", "items": None, "table_capacity": 0},
-            ("out-of-range",),
-        ),
-        (
-            {"domain": "open", "release": "truncated-laplace", "items": None, "label_bytes": 5000},
-            ("out-of-range", "5000"),
-        ),
+        ({"domain": "open", "items": None, "release": "truncated-laplace"}, ("masked-open-release",)),
+        ({"domain": "open", "items": None, "selector": "exponential-v"}, ("masked-open-release",)),
+        ({"domain": "open", "items": None, "table_capacity": 0}, ("out-of-range",)),
+        ({"domain": "open", "items": None, "label_bytes": 5000}, ("out-of-range", "5000")),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], refusal: tuple[str, ...]):

@@ -92,20 +92,15 @@ def probabilities(plan, error):
 
 @relations
 @scores
-@pytest.mark.parametrize("statistic", ["plain", "bucketed"])
-def test_the_change_of_a_score_has_the_range_that_is_charged(
-    make_histograms, selector, neighbours, statistic
-):
+def test_the_change_of_a_score_has_the_range_that_is_charged(make_histograms, selector, neighbours):
     largest = 0.0
-    for plan, base in cases(selector, neighbours, 10, statistic=statistic, buckets=3):
+    for plan, base in cases(selector, neighbours, 10):
         claimed = SCORES[selector][1](plan)
         for a, b in neighbour_pairs(make_histograms, plan, base):
             moved = int(np.ptp(a - b)) / (1 << SHARE_BITS)
             assert moved <= claimed
             largest = max(largest, moved / claimed)
-    if statistic == "plain" and not (
-        selector == "exponential-sharp" and neighbours is Neighbours.REPLACE_ONE
-    ):
+    if not (selector == "exponential-sharp" and neighbours is Neighbours.REPLACE_ONE):
         assert largest > 0.95
 
 

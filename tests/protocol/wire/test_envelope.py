@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,11 @@ import pytest
 
 from fedhist import Plan
 from tests.asking import first_request, release_at, select_request
-from tests.support.api import MOST_KEYS, DecodeError, Envelope, Settled, items_digest
+from tests.support.api import MOST_KEYS, DecodeError, Envelope, Salt, Settled, items_digest
 
 PLAN = Plan(users=100, items=3)
 DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")
-MASKED_OPEN = Plan(
-    users=100, domain="open", release="truncated-laplace", masking="secagg", participants=5, max_threshold=9
-)
+MASKED_OPEN = Plan(users=100, domain="open", masking="secagg", participants=5, max_threshold=9)
 FINDING = Plan(users=100, domain="open", mechanism="gaussian")
 SHARE = FINDING.discovery.shares[0]
 FOUND = Settled(keys=("a", 5, "é"), share=SHARE)
@@ -22,7 +21,7 @@ NOISY = Plan(users=100, items=3, masking="secagg", participants=5, noise_from="d
 
 
 def table(salt: bytes) -> Envelope:
-    return Envelope("r", release_at(MASKED_OPEN, MASKED_OPEN.at_steps(3), table_salt=salt))
+    return Envelope("r", replace(first_request(MASKED_OPEN), given=Salt(salt)))
 
 
 LOW = PLAN.at_steps(0)

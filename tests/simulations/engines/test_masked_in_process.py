@@ -13,14 +13,6 @@ from tests.support.api import Round, dropouts, engine_named, measurements_of, pa
 from tests.support.api import masked_in_process_module as masked_in_process
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
-OPEN = {
-    "domain": "open",
-    "release": "truncated-laplace",
-    "epsilon": 4.0,
-    "max_threshold": 60,
-    "candidates": 16,
-    "buckets": 32,
-}
 DISCOVERED = {"domain": "open", "mechanism": "gaussian", "max_threshold": 60, "table_capacity": 40}
 """At the usual epsilon of 1, where some of the items are found."""
 MODES: dict[str, dict[str, Any]] = {
@@ -32,9 +24,6 @@ MODES: dict[str, dict[str, Any]] = {
     "laplace quantile": {"items": 12, "mechanism": "laplace", "selector": "quantile"},
     "replacement": {"items": 12, "neighbours": "replace-one"},
     "debiased": {"items": 12, "debias": "poisson"},
-    # Under masks V has twice the range, as others may send anything; the paper's sensitivity covers both.
-    "open": OPEN | {"table_capacity": 40, "score_sensitivity": "paper"},
-    "open, sharp": OPEN | {"table_capacity": 40, "selector": "exponential-sharp"},
     "discovered": DISCOVERED,
     # As under masks others may send anything, the choice of a mechanism is less sharp there; not so for replacement.
     "auto": {"items": 12, "mechanism": "auto", "neighbours": "replace-one"},
@@ -47,8 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
 def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
     """The mode's plan without masks and with them."""
     settings = {"users": 400} | MODES[mode]
-    statistic = {"statistic": "bucketed"} if "release" in settings else {}
-    unmasked = {name: value for name, value in settings.items() if name != "table_capacity"} | statistic
+    unmasked = {name: value for name, value in settings.items() if name != "table_capacity"}
     return Plan(**unmasked), Plan(**settings, masking=masking, participants=9)
 
 
@@ -57,7 +45,6 @@ def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
     [
         *((mode, "secagg") for mode in MODES),
         ("weighted quantile", "secagg-signed"),
-        ("open", "secagg-signed"),
         ("discovered", "secagg-signed"),
     ],
 )

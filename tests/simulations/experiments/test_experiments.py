@@ -73,7 +73,6 @@ class TestTrials:
             for settings in (
                 CLOSED, CLOSED | {"max_threshold": 50.0}, CLOSED | {"sparsity": 2}, CLOSED | {"candidates": 8},
                 CLOSED | {"mechanism": "laplace"}, OPEN, OPEN | {"candidates": 8},
-                OPEN | {"statistic": "bucketed", "buckets": 4}, OPEN | {"statistic": "bucketed", "buckets": 64},
             )
         )  # fmt: skip
 

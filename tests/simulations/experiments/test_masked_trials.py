@@ -19,7 +19,6 @@ POPULATION = HeavyTailedPopulation(users=60, items=8, seed=3)
         {"items": 8},
         {"items": 8, "noise_from": "devices"},
         {"items": 8, "mechanism": "laplace", "noise_from": "devices"},
-        {"domain": "open", "release": "truncated-laplace"},
     ],
 )
 def test_it_is_the_masked_total_to_the_bit(settings: dict[str, Any]) -> None:

@@ -217,13 +217,6 @@ def test_every_selector_can_be_predicted(
     assert (prediction.draws is not None) == drawn == (prediction.sampling_error > 0)
 
 
-def test_round_1_by_buckets_is_predicted_from_its_buckets(
-    population: SparsePopulation, predictor: Predictor
-) -> None:
-    plan = plan_of("truncated-laplace", 1.0, statistic="bucketed", buckets=8, epsilon_select=0.5)
-    assert agrees(predictor.predict(plan).threshold, [r.threshold for r in measured(population, plan)])
-
-
 def fresh(population: SparsePopulation, plan: Plan) -> Prediction:
     return Predictor(population).predict(plan)
 
