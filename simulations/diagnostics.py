@@ -14,7 +14,7 @@ from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
 from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.protocol.rounds import Round, Total
+from fedhist.protocol.rounds import Contribution, Round, Total
 from fedhist.server.releases.contract import Release
 
 
@@ -68,7 +68,7 @@ def diagnose(
     truth: Integers,
     clipped_users: int,
     *,
-    clean: Total | None = None,
+    clean: Contribution | None = None,
 ) -> Diagnostics:
     """The errors of a release against the exact histogram, and what clipping and noise have in them.
 
@@ -78,14 +78,15 @@ def diagnose(
         totals: the exact totals of the rounds.
         truth: how often all users together have each item.
         clipped_users: from how many clipping took something, as `ClippedUsers` counts them.
-        clean: the exact total of the last round without faulty nodes, where some were: clipping is measured on it.
+        clean: what all users would have answered in the last round, where nodes were faulty: for the clipping.
     """
     plan, total = release.plan, int(truth.sum())
     numbers = released_numbers(population, release)
     clipped, released, estimated = dense(population, release, totals.get(Round.RELEASE))
     summed = clipped
     if clean is not None:
-        clipped = _padded(dense(population, release, clean).clipped, len(summed))
+        answered = Total(clean.users, clean.values, clean.keyed)
+        clipped = _padded(dense(population, release, answered).clipped, len(summed))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
     losses = {

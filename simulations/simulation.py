@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
@@ -29,11 +30,11 @@ from fedhist.server.report import cohort_notes, release_document, release_notes,
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender, users_words
 from fedhist.simulations.device_view import device_view
-from fedhist.simulations.diagnostics import ClippedUsers, Diagnostics, diagnose
+from fedhist.simulations.diagnostics import ClippedUsers, Diagnostics, dense, diagnose
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
-from fedhist.simulations.engines.in_process import open_in_process, reading
-from fedhist.simulations.engines.passes import ItemTotals, Tally, alone
-from fedhist.simulations.fault_effects import Effects, FaultEffect, FaultReport, effects_of, reasons_told
+from fedhist.simulations.engines.in_process import InProcess, open_in_process, reading
+from fedhist.simulations.engines.passes import Answers, ItemTotals, Tally, alone
+from fedhist.simulations.faults import FaultReport
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
@@ -142,8 +143,8 @@ class Result:
         reasons = why_not_private(self.release)
         rows += [("not private", reason) for reason in reasons]
         rows += [("note", note) for note in self.notes if note not in reasons]
-        if self.faults is not None and (effect := self.faults.effect) is not None:
-            without = f"{effect.loss_without_faults:.4f}"
+        if self.faults is not None and self.faults.loss_without_faults is not None:
+            without = f"{self.faults.loss_without_faults:.4f}"
             rows.insert(0, ("relative loss without faults (not private, simulation only)", without))
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
@@ -173,7 +174,7 @@ class Result:
             document |= known.to_json()
         if self.faults is not None:
             document["faults"] = self.faults.to_json()
-            document["simulation_only"] |= self.faults.lies
+            document["simulation_only"] |= self.faults.liars > 0
         return document | ({"not_private": list(self.tells)} if self.tells else {})
 
 
@@ -239,19 +240,20 @@ def simulate(
             allowed="a context manager of a SimulatedTransport, such as open_in_process returns",
             code="bad-engine",
         )
-    diagnostics, measurements, effect = None, None, None
+    diagnostics, measurements, struck = None, None, None
     with opened as transport:
         check_hiding(plan, evaluate=evaluate, counts=transport.counts)
         if evaluate:
             transport.along.append(ItemTotals())
-        with reasons_told(transport, requests):
+        with _faults_named(transport, requests):
             release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         release = replace(release.named(labels_of(population)), item_origin=origin, evaluated=evaluate)
-        effects = effects_of(transport, population, plan, requests, source=source)
+        struck = _struck(transport, requests, plan)
         if evaluate:
             clock.begin("truth")
-            diagnostics, measurements, effect = _against_truth(
-                transport, population, release, effects, report=report
+            honest = None if struck is None else requests.get(Round.RELEASE)
+            diagnostics, measurements, struck = _against_truth(
+                transport, population, release, struck, honest, source=source, report=report
             )
         else:
             release = release.without_numbers()  # audited: numbers dropped
@@ -260,7 +262,6 @@ def simulate(
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
     clock.stop()
-    struck = None if effects is None else effects.report(effect)
     withheld = {r for r in Round if not evaluate and length_tells(plan, r.value)}
     sizes, reports = transport.bytes_per_user, transport.reports
     return Result(
@@ -312,24 +313,70 @@ def _against_truth(
     transport: SimulatedTransport,
     population: Population,
     release: Release,
-    effects: Effects | None,
+    struck: FaultReport | None,
+    honest: Request | None,
     *,
+    source: Source,
     report: bool,
-) -> tuple[Diagnostics, Measured | None, FaultEffect | None]:
-    """How good the release is, what a report shows of the users, and what faults did, from one pass of the engine."""
+) -> tuple[Diagnostics, Measured | None, FaultReport | None]:
+    """How good the release is, what a report shows of the users, and what faults did, from one pass of the engine.
+
+    `honest` is the last request of a run with faults: clipping is measured on what all users would have answered.
+    """
     crew = transport.crew or partial(alone, population)
     left, clipped = list(transport.along), ClippedUsers.by(release)
-    struck: list[Tally[Any]] = [] if effects is None else effects.tallies
+    clean: list[Tally[Any]] = [] if honest is None else [Answers(honest, source)]
     more = [Measuring.of(population, release)] if report else []
-    sums = crew([*left, clipped, *struck, *more], reading(transport.observe, population))
+    sums = crew([*left, clipped, *clean, *more], reading(transport.observe, population))
     exact = (transport.found or sums)[0]
     clipped_users, *sums = sums[len(left) :]
-    clean, effect = None, None
-    if effects is not None:
-        of_faults = sums[: len(struck)]
-        clean, effect = effects.clean(of_faults), effects.measured(release, exact, of_faults, transport)
-    diagnostics = diagnose(population, release, transport.totals, exact, clipped_users, clean=clean)
-    return diagnostics, measured(population, release, sums[-1], exact) if report else None, effect
+    answered = sums[0] if clean else None
+    diagnostics = diagnose(population, release, transport.totals, exact, clipped_users, clean=answered)
+    if struck is not None:
+        struck = _beside_no_faults(struck, transport, population, release.plan, exact, source=source)
+    return diagnostics, measured(population, release, sums[-1], exact) if report else None, struck
+
+
+def _struck(
+    transport: SimulatedTransport, requests: Mapping[Round, Request], plan: Plan
+) -> FaultReport | None:
+    """Whom faults struck in a run; None without any."""
+    if not transport.faults or transport.assignment is None:
+        return None
+    return FaultReport.of(transport.faults, transport.assignment, requests, masked=plan.is_masked)
+
+
+def _beside_no_faults(
+    struck: FaultReport,
+    transport: SimulatedTransport,
+    population: Population,
+    plan: Plan,
+    truth: Integers,
+    *,
+    source: Source,
+) -> FaultReport:
+    """The report with the same run without faults, where the engine makes its passes; it is not charged."""
+    clean = InProcess(population, source, masks=False, crew=transport.crew)
+    release = run_rounds(plan, clean, ledger=Ledger(), source=source)
+    released = dense(population, release, None).released
+    error = np.abs(released[: len(truth)] - truth).sum() + np.abs(released[len(truth) :]).sum()
+    return replace(
+        struck, loss_without_faults=float(error / truth.sum()), threshold_without_faults=release.threshold
+    )
+
+
+@contextmanager
+def _faults_named(transport: SimulatedTransport, asked: Mapping[Round, object]) -> Iterator[None]:
+    """A round that fails in here says which faults led to it."""
+    try:
+        yield
+    except RoundFailed as error:
+        report = transport.reports.get([*asked][-1]) if asked else None
+        if not transport.faults or report is None or not report.faults or type(error) is not RoundFailed:
+            raise
+        reasons = ", ".join(f"{count} {fault.value}" for fault, count in sorted(report.faults.items()))
+        cohort = f"Of {report.nodes} nodes {report.answered} are in the sum; dropped: {reasons}"
+        raise RoundFailed(f"{error}. {cohort}") from error
 
 
 def _story(

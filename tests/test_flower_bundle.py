@@ -33,7 +33,6 @@ MAY_IMPORT_FLOWER = {
     "fedhist/template/histogram_app/client_app.py",
     "fedhist/template/histogram_app/server_app.py",
     "simulations/engines/flower_simulation.py",
-    "simulations/engines/misbehaving_nodes.py",
 }
 PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
 APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,14 +11,31 @@ from fedhist.commands.data_options import column_options, memory_option, normali
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import plugin_option
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
 from fedhist.simulations.engines.cores import PAYS_FROM_USERS
-from fedhist.simulations.faults import FAULTY, UNDER_MASKS, read_faulty
 
 FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
+
+
+def _read_faulty(texts: Sequence[str]) -> dict[str, float]:
+    """The values of `--faulty`, each KIND=SHARE."""
+    from fedhist.simulations.faults import ALLOWED, faults_of
+
+    shares: dict[str, float] = {}
+    for text in texts:
+        kind, _, share = text.partition("=")
+        if kind in shares:
+            raise InvalidInput(f"--faulty is {text!r} a second time", allowed=ALLOWED, code="bad-faulty")
+        try:
+            shares[kind] = float(share)
+        except ValueError:
+            raise InvalidInput(f"--faulty is {text!r}", allowed=ALLOWED, code="bad-faulty") from None
+    faults_of(faulty=shares)
+    return shares
 
 
 @click.command(
@@ -100,10 +118,10 @@ FROM_POPULATION = ("users", "items", "participants")
     "--faulty",
     multiple=True,
     metavar="KIND=SHARE",
-    callback=lambda context, parameter, texts: read_faulty(texts),
+    callback=lambda context, parameter, texts: _read_faulty(texts),
     help="Simulate that this share of the nodes is faulty in all rounds; may be given several times. KIND: "
-    + "; ".join(f"{kind.value}, {words}" for kind, words in FAULTY.items())
-    + f". With masking: {' and '.join(UNDER_MASKS)}.",
+    "fail, answers with an error, or with masking not at all; inflate, lies within the bounds: all its users have the "
+    "last item alone, as often as may be.",
 )
 @click.option(
     "--trials",

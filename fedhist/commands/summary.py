@@ -13,7 +13,6 @@ from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
 from fedhist.server.words import lost_words, method, sender, significant, users_words
-from fedhist.simulations.fault_effects import FaultEffect
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:
@@ -175,29 +174,15 @@ def _cohort_rows(result: Result) -> Iterator[tuple[str, str]]:
         return
     struck = []
     for name, one in faults.rounds.items():
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in (one.missing | one.lying).items())
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in one.items())
         struck.append(f"{name} {kinds or 'none'}")
     yield "faults", f"{' · '.join(struck)} of {faults.nodes:,} nodes"
-    effect, loss = faults.effect, result.relative_loss
-    if effect is not None and loss is not None and faults.struck:
-        yield "without faults", f"{_without_text(result, effect)}  (*)"
-        parts = []
-        if effect.missing:
-            parts.append(f"missing users would have added {effect.missing:.2%} of all counts")
-        if effect.lies:
-            parts.append(f"lies moved the sum by {effect.lies:,.2%} of all counts")
-        parts.append(f"relative loss against those in the sum {effect.loss_of_answered:,.4f}")
-        yield "what they did", f"{', '.join(parts)}  (*)"
-
-
-def _without_text(result: Result, effect: FaultEffect) -> str:
-    other = effect.threshold_without_faults
-    threshold = (
-        "" if other == result.threshold else f", threshold {other:,.4g} (with {result.threshold:,.4g})"
-    )
-    noise = "" if result.seed is not None else "; both drew noise of their own, since there is no --seed"
-    loss = f"relative loss {effect.loss_without_faults:,.4f} (with {result.relative_loss:,.4f})"
-    return f"{loss}{threshold}{noise}"
+    loss, threshold = faults.loss_without_faults, faults.threshold_without_faults
+    if loss is not None and threshold is not None and faults.struck:
+        changed = f", threshold {threshold:,.4g} (with {result.threshold:,.4g})"
+        noise = "" if result.seed is not None else "; both drew noise of their own, since there is no --seed"
+        words = f"relative loss {loss:,.4f} (with {result.relative_loss:,.4f})"
+        yield "without faults", f"{words}{'' if threshold == result.threshold else changed}{noise}  (*)"
 
 
 def _sent_text(result: Result) -> str:

@@ -25,9 +25,8 @@ from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_
 from fedhist.simulations.audit.selector_worlds import HIGH, LOW
 from fedhist.simulations.audit.two_worlds import judge_events, judge_guesses
 from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, evidence_of, release_of
-from fedhist.simulations.engines.fault_cast import Cast
 from fedhist.simulations.engines.masked_in_process import masked_round
-from fedhist.simulations.faults import Faults
+from fedhist.simulations.faults import FaultAssignment, Faults
 
 PARTICIPANTS = 20
 _FEW = 4
@@ -48,8 +47,8 @@ class MaskedWithCorrupt:
         """One masked round, in which as many participants drop out as the plan tolerates."""
         plan = request.plan
         users, parts = self.population.users, plan.masks.participants
-        cast = Cast.drawn(Faults(plan.dropout_share), parts, users, source=self.source)
-        run = masked_round(request, self.population, source=self.source, cast=cast)
+        assignment = FaultAssignment.drawn(Faults(plan.dropout_share), parts, users, source=self.source)
+        run = masked_round(request, self.population, source=self.source, assignment=assignment)
         draws = self.source.fork("masking", request.round.value)
         self.included = run.included
         nothing = np.zeros(vector_length(request), dtype=np.int64)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
-from fedhist.simulations.faults import NO_FAULTS, Faults
 
 if TYPE_CHECKING:
     # They load numpy, and the list of engines is for help texts, too.
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from fedhist.protocol.privacy.randomness import Source
     from fedhist.protocol.rounds import Request, Round, Total
     from fedhist.server.collection import RoundReport
-    from fedhist.simulations.engines.fault_cast import Cast
     from fedhist.simulations.engines.passes import Crew, Tally
+    from fedhist.simulations.faults import FaultAssignment, Faults
 
 
 IN_PROCESS = "in-process"
@@ -61,9 +60,9 @@ class SimulatedTransport(ABC):
     """A transport over a whole population.
 
     Args:
-        faults: what goes wrong with nodes.
+        faults: what goes wrong with nodes; None for nothing.
         spread_over: the number of nodes that the users are spread over; None for `DEFAULT_NODES`, or one for each user.
-        cast: which nodes are faulty; None until that is drawn.
+        assignment: which nodes are faulty; None until that is drawn.
         observe: called with the events of the rounds.
         totals: the exact totals of the rounds so far.
         bytes_per_user: how many bytes one user's own device would have sent; under masking, a participant.
@@ -74,9 +73,9 @@ class SimulatedTransport(ABC):
             their sums into `found`, in the same order; others leave them.
     """
 
-    faults: Faults = NO_FAULTS
+    faults: Faults | None = None
     spread_over: int | None = None
-    cast: Cast | None = field(default=None, repr=False)
+    assignment: FaultAssignment | None = field(default=None, repr=False)
     observe: Observer = ignore
     simulated: bool = True
     counts: bool = True
@@ -91,14 +90,16 @@ class SimulatedTransport(ABC):
     def total(self, request: Request) -> Total:
         """The sum of the requested measurement over the cohort."""
 
-    def cast_of(self, population: Population, nodes: int | None, *, source: Source) -> Cast:
-        """Which of these nodes are faulty: drawn once for all rounds."""
-        from fedhist.simulations.engines.fault_cast import Cast
+    def assigned(
+        self, population: Population, nodes: int | None, *, source: Source
+    ) -> FaultAssignment | None:
+        """Which of these nodes are faulty, drawn once for all rounds; None without faults."""
+        from fedhist.simulations.faults import FaultAssignment
 
         nodes = nodes or self.spread_over or min(DEFAULT_NODES, population.users)
-        if self.cast is None or self.cast.nodes != nodes:
-            self.cast = Cast.drawn(self.faults, nodes, population.users, source=source)
-        return self.cast
+        if self.faults and (self.assignment is None or self.assignment.nodes != nodes):
+            self.assignment = FaultAssignment.drawn(self.faults, nodes, population.users, source=source)
+        return self.assignment
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,19 +28,15 @@ from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import files_for, files_of, load_files_once, registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
 from fedhist.server.drop_outs import Dropped, Fault
 from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport
-from fedhist.simulations.engines.fault_cast import Cast
-from fedhist.simulations.engines.faulty_answers import taken_away, told
-from fedhist.simulations.engines.faulty_round import SEEN_AS
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import parts_of
-from fedhist.simulations.engines.misbehaving_nodes import misbehave, number_of
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 from fedhist.simulations.engines.ray_runtime import (
@@ -51,10 +47,10 @@ from fedhist.simulations.engines.ray_runtime import (
     on_loopback,
     start_ray,
 )
-from fedhist.simulations.faults import FaultKind, faults_of
+from fedhist.simulations.faults import FaultAssignment, FaultKind, faults_of, inflated_population
 
 if TYPE_CHECKING:
-    from flwr.app import Context
+    from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
@@ -81,7 +77,7 @@ def open_flower_simulation(
     """A transport over the population on this many virtual nodes, until the block ends.
 
     The users lie in a temporary folder from which every node reads its own. The share `dropout` of the nodes falls
-    silent in each round, and those of `faulty` misbehave, see `fedhist.simulations.faults`. Ray is one of our own on
+    silent in each round, and those of `faulty` fail or lie, see `fedhist.simulations.faults`. Ray is one of our own on
     this machine, or the cluster at `ray_address`, whose machines all have to see that folder.
     """
     _check(population, nodes)
@@ -126,7 +122,7 @@ class FlowerSimulation(SimulatedTransport):
 
     def __post_init__(self) -> None:
         # Before the nodes get it: without a seed nobody can draw the same again.
-        self.players = self.cast_of(self.population, self.nodes, source=device_source(self.seed))
+        self.assigned(self.population, self.nodes, source=device_source(self.seed))
 
     def total(self, request: Request) -> Total:
         """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
@@ -156,16 +152,15 @@ class FlowerSimulation(SimulatedTransport):
 
     def _without_noise(self, request: Request, source: Source) -> Total:
         """The sum over the nodes in the answer."""
-        gone = self.players.missing(request.round, masked=True)
-        lying = self.players.lying(request.round, masked=True)
+        nodes, round_ = self.assignment, request.round
+        gone = {} if nodes is None else nodes.missing(round_, masked=True)
+        lying = set() if nodes is None else nodes.lying(round_, masked=True)
         users, values = 0, np.zeros(request.measurement.shape.length, dtype=np.int64)
         for number, part in enumerate(parts_of(self.population, self.nodes)):
             if number not in gone:
-                kind = lying.get(number)
-                answered = answer_population(request, told(part, kind), source=source)
+                claimed = inflated_population(part) if number in lying else part
+                answered = answer_population(request, claimed, source=source)
                 users, values = users + answered.users, values + answered.values
-                if kind is FaultKind.OUT_OF_BOUNDS:
-                    values += taken_away(request, part.users)
         return Total(users=users, values=values)
 
     def serve(self) -> None:
@@ -190,7 +185,7 @@ class FlowerSimulation(SimulatedTransport):
                 client_app=node_app(
                     self.folder,
                     self.seed,
-                    cast=self.players if self.faults else None,
+                    assignment=self.assignment,
                     plugins=files_of(registered()),
                 ),
                 num_supernodes=self.nodes,
@@ -224,20 +219,19 @@ class FlowerSimulation(SimulatedTransport):
         self.losses.errors.clear()
         transport.reports.pop(request.round, None)
         masked, round_ = request.plan.is_masked, request.round
-        missing = self.players.missing(round_, masked=masked)
-        silent = (
-            {stage: len(nodes) for stage, nodes in self.players.silent[round_].items()}
-            if masked
-            else {WHOLE_ROUND: len(missing)}
-        )
+        silent, due = dict[str, int](), self.population.users
+        if self.assignment is not None:
+            missing = self.assignment.missing(round_, masked=masked)
+            stages = self.assignment.silent[round_] if masked else {WHOLE_ROUND: missing}
+            silent = {stage: len(nodes) for stage, nodes in stages.items()}
+            due -= self.assignment.users_of(missing)
         try:
             total = transport.total(request)
         finally:
             if request.round in transport.reports:
                 check_nobody_lost(transport.reports[request.round], silent, self.losses)
-        due = self.population.users - self.players.users_of(missing)
         if total.users != due:
-            who = "all other nodes" if missing else "all nodes"
+            who = "all nodes" if due == self.population.users else "all other nodes"
             raise RoundFailed(
                 f"round {round_.value}: {who} answered, for {total.users:,} of {due:,} users; nothing was released. "
                 "Something changed the users' files; run it again",
@@ -254,12 +248,11 @@ class FlowerSimulation(SimulatedTransport):
         self.reports[report.round] = report
 
     def _as_modelled(self, report: RoundReport) -> dict[Fault, int]:
-        faults = Counter(report.faults)
-        for kind in self.players.missing(report.round, masked=False).values():
-            if SEEN_AS[kind] is Fault.NO_ANSWER and faults[Fault.ERROR]:
-                faults[Fault.ERROR] -= 1
-                faults[Fault.NO_ANSWER] += 1
-        return {fault: count for fault, count in faults.items() if count}
+        faults, nodes = Counter(report.faults), self.assignment
+        missing = {} if nodes is None else nodes.missing(report.round, masked=False)
+        silent = [kind for kind in missing.values() if kind.seen_as is Fault.NO_ANSWER]
+        moved = min(len(silent), faults[Fault.ERROR])
+        return dict(+(faults + Counter({Fault.NO_ANSWER: moved}) - Counter({Fault.ERROR: moved})))
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.grid_transport import GridTransport
@@ -286,7 +279,7 @@ def node_app(
     folder: Path,
     seed: int | None,
     *,
-    cast: Cast | None = None,
+    assignment: FaultAssignment | None = None,
     plugins: tuple[str, ...] = (),
 ) -> ClientApp:
     """The ClientApp of a virtual node: its users are a part of the population in the folder, its plugins ours."""
@@ -295,19 +288,39 @@ def node_app(
     from fedhist.client.app import mount
 
     def load(context: Context) -> Population:
-        part = read_part(folder, number_of(context), int(context.node_config["num-partitions"]))
-        return part if cast is None else told(part, cast.faulty.get(number_of(context)))
+        number = node_number(context)
+        part = read_part(folder, number, int(context.node_config["num-partitions"]))
+        lies = assignment is not None and assignment.faulty.get(number) is FaultKind.INFLATE
+        return inflated_population(part) if lies else part
 
     return mount(
-        ClientApp(mods=None if cast is None else [partial(misbehave, cast)]),
+        ClientApp(mods=None if assignment is None else [partial(answer_or_drop_out, assignment)]),
         load,
         # Every virtual node has an identity, and takes part in rounds of any kind.
         policy=Policy(minimum_masking="none"),
         source=lambda context: device_source(seed),
-        identity=lambda context: read_identities(folder)[number_of(context)],
+        identity=lambda context: read_identities(folder)[node_number(context)],
         simulated=lambda context: True,
         plugins=lambda context: load_files_once(plugins),
     )
+
+
+def answer_or_drop_out(
+    assignment: FaultAssignment,
+    message: Message,
+    context: Context,
+    answer: Callable[[Message, Context], Message],
+) -> Message:
+    """Goes before the handlers of a virtual node of Flower: one that does not answer fails instead."""
+    stage = message.metadata.message_type.removeprefix("query.")
+    if node_number(context) in assignment.unheard(Round(message.metadata.group_id), stage):
+        raise RoundFailed("a dropout of the simulation")
+    return answer(message, context)
+
+
+def node_number(context: Context) -> int:
+    """The number of a virtual node of Flower."""
+    return int(context.node_config["partition-id"])
 
 
 def device_source(seed: int | None) -> Source:

@@ -19,10 +19,10 @@ from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.cores import workers_for
-from fedhist.simulations.engines.masked_in_process import masked_round
-from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
+from fedhist.simulations.engines.masked_in_process import masked_round, unmasked_total
+from fedhist.simulations.engines.passes import Answers, Crew, Seen, Tally, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
-from fedhist.simulations.faults import faults_of
+from fedhist.simulations.faults import FaultyAnswers, faults_of, first_number
 from fedhist.simulations.given_users import GivenUsers
 
 _SAMPLE = 100
@@ -30,22 +30,34 @@ _SAMPLE = 100
 
 @dataclass
 class InProcess(SimulatedTransport):
-    """A transport over a population on this machine."""
+    """A transport over a population on this machine.
+
+    Args:
+        population: all users.
+        source: of the users' draws.
+        masks: whether masked rounds are carried out; False adds up what would have been masked, which is the same sum.
+    """
 
     population: Population
     source: Source
+    masks: bool = True
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
         if request.plan.is_masked:
-            return self._masked(request)
+            run = (
+                self._masked
+                if self.masks
+                else partial(unmasked_total, population=self.population, source=self.source)
+            )
+            return run(request)
         return plain_round(self, request, self.population, source=self.source)
 
     def _masked(self, request: Request) -> Total:
-        parts, cast = request.plan.masks.participants, None
-        if self.faults:
-            cast = self.cast_of(self.population, parts, source=self.source)
-        ended = masked_round(request, self.population, source=self.source, cast=cast, observe=self.observe)
+        assignment = self.assigned(self.population, request.plan.masks.participants, source=self.source)
+        ended = masked_round(
+            request, self.population, source=self.source, assignment=assignment, observe=self.observe
+        )
         self.totals[request.round] = ended.exact
         self.bytes_per_user[request.round] = ended.bytes_sent
         self.reports[request.round] = ended.report
@@ -118,39 +130,24 @@ def plain_round(
 ) -> Total:
     """A round without masks: one pass of the transport's crew, which the transport remembers."""
     started, crew = perf_counter(), transport.crew or partial(alone, population)
-    if transport.faults:
-        return _faulty_round(transport, request, population, crew, source=source)
-    watch = ProcessWatch(transport.observe, request)
-    tallies = [Answers(request, source), *transport.along]
-    contribution, *found = crew(tallies, reading(transport.observe, population))
+    watch, due = ProcessWatch(transport.observe, request), population.users
+    honest, assignment = Answers(request, source), transport.assigned(population, None, source=source)
+    answers: Tally[Contribution] = honest
+    if assignment is not None:
+        answers = FaultyAnswers(honest, assignment, first_number(population))
+        due -= assignment.users_of(assignment.missing(request.round, masked=False))
+    contribution, *found = crew([answers, *transport.along], reading(transport.observe, population))
     transport.along.clear()
     transport.found += found
     total = _total(contribution, population)
     transport.totals[request.round] = total
-    transport.reports[request.round] = watch.end(total, perf_counter() - started)
-    if total.users != population.users:
+    transport.reports[request.round] = watch.end(total, perf_counter() - started, assignment)
+    if total.users != due:
         raise RoundFailed(
             f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
-            f"{population.users:,}; nothing was released. Check the population's shards",
+            f"{due:,}; nothing was released. Check the population's shards",
             code="users-missing",
         )
-    transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
-    return total
-
-
-def _faulty_round(
-    transport: SimulatedTransport, request: Request, population: Population, crew: Crew, *, source: Source
-) -> Total:
-    """The same with faulty nodes."""
-    from fedhist.simulations.engines.faulty_round import FaultyRound
-
-    cast = transport.cast_of(population, None, source=source)
-    asked = FaultyRound(cast, request, population, source=source, observe=transport.observe)
-    contribution, *found = crew([asked.tally, *transport.along], reading(transport.observe, population))
-    transport.along.clear()
-    transport.found += found
-    total, report = asked.end(contribution)
-    transport.totals[request.round], transport.reports[request.round] = total, report
     transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
     return total
 

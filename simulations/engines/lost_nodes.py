@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedhist.protocol.errors import RoundFailed
@@ -38,20 +38,6 @@ class Losses:
         return (
             "The nodes' own code failed there. --engine in-process gives the same release, or shows the error"
         )
-
-
-def silent_at(stage: str, silent: Mapping[str, Collection[int]]) -> set[int]:
-    """The modelled drop-outs that do not answer in this stage of a masked round: those of this stage and those before.
-
-    A round after the first asks only those for keys that have not advertised any; the others it would have asked then
-    fall silent in the next stage.
-    """
-    stages = [one.value for one in MaskingStage]
-    return (
-        {node for one in stages[: stages.index(stage) + 1] for node in silent.get(one, ())}
-        if stage in stages
-        else set()
-    )
 
 
 def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Losses) -> None:

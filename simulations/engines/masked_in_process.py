@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -23,11 +23,9 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.collection import RoundReport, numbered
-from fedhist.simulations.engines.fault_cast import Cast
-from fedhist.simulations.engines.faulty_answers import taken_away, told
 from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
-from fedhist.simulations.faults import FaultKind
+from fedhist.simulations.faults import FaultAssignment, inflated_population
 
 _MANY = 500
 """With this many participants or more, a second process pays for itself."""
@@ -57,7 +55,7 @@ def masked_round(
     population: Population,
     *,
     source: Source,
-    cast: Cast | None = None,
+    assignment: FaultAssignment | None = None,
     observe: Observer = ignore,
 ) -> MaskedRound:
     """The round's total through a masking session.
@@ -66,14 +64,14 @@ def masked_round(
         request: of a masked plan.
         population: all users; participant i of P has the users from i n/P to (i+1) n/P.
         source: for the session's keys, and the draws of users and of their noise.
-        cast: which participants fall silent at which stage, and which lie; None for nobody.
+        assignment: which participants drop out at which stage, and which lie; None for nobody.
         observe: called with the events of every stage.
     """
     round_, parts = request.round, request.plan.masks.participants
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
     terms = terms_of(envelope)
     draws = source.fork("masking", round_.value)
-    lying = {} if cast is None else cast.lying(round_, masked=True)
+    lying = set() if assignment is None else assignment.lying(round_, masked=True)
     vectors = _Vectors(request, population, source=source, lying=lying)
     watch = MaskedWatch(observe, envelope, parts)
 
@@ -87,7 +85,7 @@ def masked_round(
             vectors,
             source=draws,
             noised=noised,
-            dropouts=None if cast is None else cast.silent[round_],
+            dropouts=None if assignment is None else assignment.silent[round_],
             identities=identities(parts, source=draws.fork("identities")) if terms.signed else None,
             cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
             watch=watch.message,
@@ -153,7 +151,7 @@ class _Vectors:
         population: Population,
         *,
         source: Source,
-        lying: Mapping[int, FaultKind],
+        lying: Collection[int],
     ) -> None:
         self._request, self._labels, self._source = request, labels_of(population), source
         self._parts = enumerate(parts_of(population, request.plan.masks.participants))
@@ -163,13 +161,12 @@ class _Vectors:
 
     def __call__(self, number: int) -> Integers:
         """The vector of this participant, without noise."""
-        kind = self._lying.get(number)
-        part = told(next(part for place, part in self._parts if place == number), kind)
+        part = next(part for place, part in self._parts if place == number)
+        if number in self._lying:
+            part = inflated_population(part)
         vector = to_vector(
             answer_population(self._request, part, source=self._source), self._request, self._labels
         )
-        if kind is FaultKind.OUT_OF_BOUNDS:
-            vector[1:] += taken_away(self._request, part.users)
         self._made.append(number)
         self._sum += vector
         return vector

@@ -6,6 +6,8 @@ the data.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fedhist.protocol.events import (
     TO_DEVICE,
     TO_SERVER,
@@ -20,6 +22,7 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import RoundReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_round
+from fedhist.simulations.faults import FaultAssignment
 
 PROCESS = "process 1"
 # A run's name has as many characters in a real message.
@@ -46,17 +49,19 @@ class ProcessWatch:
             observe(RoundAsked(self._round, WHOLE_ROUND, None, self._plan))
             observe(MessageSent(self._round, WHOLE_ROUND, TO_DEVICE, PROCESS, asked, self._plan))
 
-    def end(self, total: Total, seconds: float) -> RoundReport:
-        """Report the end of the round, with this sum."""
+    def end(self, total: Total, seconds: float, assignment: FaultAssignment | None = None) -> RoundReport:
+        """Report the end of the round, with this sum; of one with faults as the server of these nodes would."""
         size = None if self._observe is ignore else self._size(total)
         if self._observe is not ignore:
             self._observe(MessageSent(self._round, WHOLE_ROUND, TO_SERVER, PROCESS, size, self._plan))
+        nodes = 1 if assignment is None else assignment.nodes
+        missing = {} if assignment is None else assignment.missing(self._request.round, masked=False)
         report = RoundReport(
             round=self._request.round,
-            nodes=1,
-            answered=1,
+            nodes=nodes,
+            answered=nodes - len(missing),
             users=total.users,
-            faults={},
+            faults=Counter(kind.seen_as for kind in missing.values()),
             size=size,
             seconds=seconds,
         )

@@ -40,7 +40,7 @@ from fedhist.simulations.engines.passes import (
     unseen,
 )
 from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
-from fedhist.simulations.faults import faults_of
+from fedhist.simulations.faults import FaultyAnswers, faults_of
 
 # So that a machine that is faster, or comes later, takes more of them.
 _PARTS_EACH = 4
@@ -152,7 +152,7 @@ class RayCrew:
         """The sums over all users. RoundFailed if a part can't be done, however often it is tried."""
         import ray
 
-        asked = [tally.request.plan for tally in tallies if isinstance(tally, Answers)]
+        asked = [tally.request.plan for tally in tallies if isinstance(tally, Answers | FaultyAnswers)]
         plugins = files_for([name for plan in asked for name in plan.plugins], "Ray's workers")
         parts = split(self._users, _PARTS_EACH * ray_cores(), block=self._block)
         work = ray.put(_Work(plugins, self._population, pickle.dumps(list(tallies))))

@@ -165,7 +165,7 @@ def _trust_words(run: RunData) -> Iterator[str]:
     yield from filter(None, [bias_words(run)])
     # What simulated liars do to all that is said of noise.
     faults: dict[str, Any] = run.document.get("faults") or {"rounds": {}}
-    lying = max((sum(one["lying"].values()) for one in faults["rounds"].values()), default=0)
+    lying = max((one.get("inflate", 0) for one in faults["rounds"].values()), default=0)
     if lying:
         yield f"{lying:,} of {counted(faults['nodes'], 'node')} made answers up. No lower limit allows for that."
 

@@ -16,7 +16,6 @@ from fedhist.display.plurals import counted
 from fedhist.protocol.errors import names_by_reason
 from fedhist.server.withholding import length_tells
 from fedhist.server.words import sender
-from fedhist.simulations.fault_effects import effect_words, kind_words
 from fedhist.simulations.report.charts import Chart, figure, number, style_rules
 from fedhist.simulations.report.first_screen import bias_words, bound_words, first_screen, why_not
 from fedhist.simulations.report.page import (
@@ -112,36 +111,39 @@ def _released(run: RunData, charts: Charts) -> str:
     return section("released", "The counts", _figures(charts, "released", more=listing), hidden, lead=lead)
 
 
+_FAULTS = {
+    "dropout": "dropped out. The server continues with the rest; in every round others drop out.",
+    "fail": "failed. The server counted them and continued with the rest.",
+    "inflate": "lied within the bounds: all their users claim the last item alone. No server can see that. Clipping "
+    "limits each of their users to the threshold.",
+}
+
+
 def _faults(run: RunData, charts: Charts) -> str:
     """What simulated faults did; nothing for a run without."""
     faults: dict[str, Any] | None = run.document.get("faults")
     if faults is None:
         return ""
     struck, reports, told = faults["rounds"], run.document.get("rounds", {}), ""
-    threshold = None if run.found_nothing else run.threshold
-    kinds = kind_words(faults, masked=run.plan.is_masked, threshold=threshold)
-    names = dict.fromkeys(kind for one in struck.values() for kind in (*one["missing"], *one["lying"]))
+    names, last = dict.fromkeys(kind for one in struck.values() for kind in one), [{}, *struck.values()][-1]
+    kinds = [f"{last[kind]:,} of {faults['nodes']:,} nodes {_FAULTS[kind]}" for kind in names if kind in last]
+    without = faults.get("loss_without_faults")
     if not names:
         kinds = [f"No node was faulty: the shares that were asked for are none of {faults['nodes']:,} nodes."]
-    elif faults.get("effect") is not None and run.document.get("relative_loss") is not None:
+    elif without is not None and run.document.get("relative_loss") is not None:
         # Of several trials faults are those of the first.
         loss = float((run.document.get("trials") or [run.document])[0]["relative_loss"])
-        seeded = run.document.get("seed") is not None
-        words = effect_words(faults["effect"], loss=loss, threshold=run.threshold, seeded=seeded)
-        told = f"<h3>Their effect {BADGE}</h3>{paragraphs(words)}"
-    rows = [
-        [
-            f"nodes: {kind}",
-            *(one["missing"].get(kind, 0) + one["lying"].get(kind, 0) for one in struck.values()),
-        ]
-        for kind in names
-    ]
+        words = f"The relative loss is {loss:,.4f}, and the same run without faults would have had {without:,.4f}."
+        if (other := faults["threshold_without_faults"]) != run.threshold:
+            words += f" The threshold is {run.threshold:,.4g}, and would have been {other:,.4g}."
+        if run.document.get("seed") is None:
+            words += " Each drew noise of its own, since the run has no seed."
+        told = f"<h3>Their effect {BADGE}</h3>{paragraphs([words])}"
+    rows = [[f"nodes: {kind}", *(one.get(kind, 0) for one in struck.values())] for kind in names]
     rows += [
         [f"{what} in the sum", *(f"{reports[name][field]:,}" for name in struck)]
         for what, field in (("nodes", "answered"), ("users", "users"))
     ]
-    if any(one["users_lying"] for one in struck.values()):
-        rows.append(["users of liars in it", *(f"{one['users_lying']:,}" for one in struck.values())])
     lead = "Faults of nodes were simulated. They change nothing in what the run cost."
     shown = grid(panel(paragraphs(kinds), told), panel(table(["", *struck], rows)))
     return section("faults", "What faults did", shown, lead=lead)

@@ -215,7 +215,7 @@ class _Exchange(list[TraceLine]):
         if not ends:
             words = f"{_round(*self.place)} did not end; the trace has {heard:,} answers"
         elif not heard or heard < ends[0].answered:
-            # Engines without nodes trace the answers of faulty ones only.
+            # Engines without nodes have one answer, of all of them.
             words = in_words(ends[0], plan).removesuffix(".")
         else:
             times = [line.at for line in self if getattr(line.event, "to", "") == TO_SERVER]

@@ -19,7 +19,7 @@ from fedhist.simulations.engines.contract import (
 )
 from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.engines.ray_runtime import check_address
-from fedhist.simulations.faults import UNDER_MASKS, FaultKind, Faults, faults_of
+from fedhist.simulations.faults import FaultKind, faults_of
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -126,18 +126,7 @@ def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
             code="engine-without-workers",
         )
     check_workers(asked.workers)
-    _check_faults(asked, faults, masked=masked)
-
-
-def _check_faults(asked: Asked, faults: Faults, *, masked: bool) -> None:
-    others = [kind.value for kind in faults.shares if kind not in (FaultKind.DROPOUT, *UNDER_MASKS)]
-    if masked and others:
-        raise InvalidInput(
-            f"--faulty {others[0]} with masking",
-            allowed=f"--faulty {' or '.join(UNDER_MASKS)} with --masking",
-            advice="a node that is slow, fails or can't be read is a drop-out of a masked round: use --dropout",
-        )
-    if asked.ledger is not None and faults.faulty and any(faults.faulty.values()):
+    if asked.ledger is not None and any(faults.faulty.values()):
         raise InvalidInput(
             "--faulty with --ledger",
             allowed="--faulty without --ledger",

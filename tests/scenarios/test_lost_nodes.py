@@ -99,7 +99,7 @@ def simulation(folder: Path, dies: Dies, **shares: Any) -> Iterator[FlowerSimula
     write_mapped(POPULATION, folder)
     write_secrets(folder, NODES, source=SeededSource(8).fork("identities"))
     engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, faults=faults_of(**shares))
-    app = node_app(folder, 8, cast=engine.players if engine.faults else None)
+    app = node_app(folder, 8, assignment=engine.assignment)
     nodes = {100 + place: Node(app, 100 + place) for place in range(NODES)}
     for place, node in enumerate(nodes.values()):
         node.context.node_config.update({"partition-id": place, "num-partitions": NODES})
@@ -132,13 +132,13 @@ class TestASimulation:
         assert (there.threshold, there.labels, there.charges) == (here.threshold, here.labels, here.charges)
 
     def test_nodes_that_stand_for_silent_ones_are_named_as_nothing_else(self, tmp_path: Path) -> None:
-        with simulation(tmp_path, nobody, dropout=0.1, faulty={"malformed": 0.05}) as engine:
+        with simulation(tmp_path, nobody, dropout=0.1, faulty={"fail": 0.05}) as engine:
             release_of(engine, PLAIN)
         assert engine.reports
         for report in engine.reports.values():
             document = report.to_json(truth=True)
-            assert document["faults"] == {"no-answer": 2, "malformed": 1}
-            assert [*document["dropped"]] == ["malformed"]
+            assert document["faults"] == {"no-answer": 2, "error": 1}
+            assert "dropped" not in document
 
     def test_lost_nodes_fail_the_round_and_nothing_is_spent(self, tmp_path: Path) -> None:
         ledger = Ledger()

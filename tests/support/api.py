@@ -257,7 +257,6 @@ PLACES = {
     "fedhist.simulations.engines.agreed_once": "AgreedOnce",
     "fedhist.simulations.engines.contract": "ENGINES EngineType=Engine engine_named",
     "fedhist.simulations.engines.cores": "cores_module=",
-    "fedhist.simulations.engines.fault_cast": "Cast dropouts others",
     "fedhist.simulations.engines.flower_simulation": "FlowerSimulation node_app",
     "fedhist.simulations.engines.forked_crew": "ForkedCrew",
     "fedhist.simulations.engines.held_signals": "ctrl_c_held_back",
@@ -294,7 +293,7 @@ PLACES = {
     "fedhist.simulations.experiments.user_sets": "FILE SYNTHETIC Store UserSet draw_users trial_seed",
     "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
     "fedhist.simulations.experiments.workers": "run_tasks",
-    "fedhist.simulations.faults": "FAULTY FaultKind faults_of read_faulty",
+    "fedhist.simulations.faults": "FaultAssignment FaultKind faults_of",
     "fedhist.simulations.figures.painting": "draw_comparison painted painting_module= save_drawing=save",
     "fedhist.simulations.figures.paper": (
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"

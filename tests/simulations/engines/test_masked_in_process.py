@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedhist import HeavyTailedPopulation, Ledger, Plan, RoundFailed, SeededSource, run_rounds, simulate
-from tests.support.api import Round, dropouts, engine_named, measurements_of, parts_of
+from tests.support.api import FaultAssignment, Round, engine_named, faults_of, measurements_of, parts_of
 from tests.support.api import masked_in_process_module as masked_in_process
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
@@ -76,7 +76,7 @@ def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str, domain: d
         run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(5))
         assert list(transport.totals) == list(measurements_of(plan))
         for round_, total in transport.totals.items():
-            gone = dropouts(20, 0.1, source=SeededSource(5).fork("masking", round_.value, "drop-outs"))
+            gone = FaultAssignment.drawn(faults_of(0.1), 20, 400, source=SeededSource(5)).silent[round_]
             absent = {number for stage, numbers in gone.items() if stage != "unmasking" for number in numbers}
             assert sum(map(len, gone.values())) == 2
             assert total.users == 400 - 20 * len(absent)

@@ -209,7 +209,7 @@ from tests.support.engines import ENGINE, ENGINE_PLANS, USERS, compared
 
 plans = {name: plan for name, plan in ENGINE_PLANS.items() if not plan.is_masked}
 problems = {}
-faults = {"dropout": 0.1, "faulty": {"inflate": 0.1, "malformed": 0.1}}
+faults = {"dropout": 0.1, "faulty": {"inflate": 0.1, "fail": 0.1}}
 for population, shares in ((USERS, {}), (materialise(USERS), faults), (materialise(USERS).part(0, 1), {})):
     here, there = (engine_named(name, **shares) for name in ("ray", "in-process"))
     runs = compared(here, population=population, plans=plans, reference=there)
