@@ -55,10 +55,9 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
     total = sum_items(histograms) << threshold.bits
     clipped = is_clipped(histograms, threshold, norm=norm)
     if clipped.any():  # audited: closed clip
-        above = take_users(histograms, clipped)
-        words = source.user_words(histograms.user_numbers()[clipped])
+        above, words = _above(histograms, clipped, source)
         kept = (
-            _shrink_l1(above, threshold, words)
+            shrink_l1(above, threshold, words)
             if norm is Norm.L1
             else shrink_l2(above, np.full(above.users, threshold.steps, dtype=np.int64), words)
         )
@@ -66,11 +65,43 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
     return total
 
 
-def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
-    """Clip users with totals m above the bound B by systematic rounding: unbiased, and each sums to exactly B.
+def clipped_entries(histograms: Histograms, threshold: Threshold, *, source: Source) -> Integers:
+    """Each entry after the l1 clip, in steps: users at or below the bound as they are, others as in `shrink_l1`.
 
-    With S_j the running total and u uniform in [0, m): q_j = floor((S_j B + u)/m) - floor((S_{j-1} B + u)/m). The sum
-    telescopes to floor(B + u/m) - 0 = B. S_j B + u < 2^31 2^31 + 2^31 fits in 64 bits.
+    On a grid of one count this is an open domain's random clip: everybody keeps min(m_i, C) whole counts.
+    """
+    kept = entry_counts(histograms) << threshold.bits
+    clipped = is_clipped(histograms, threshold, norm=Norm.L1)
+    if clipped.any():  # audited: open clip
+        above, words = _above(histograms, clipped, source)
+        kept[np.repeat(clipped, np.diff(histograms.offsets))] = shrink_l1(above, threshold, words)
+    return kept
+
+
+def _above(histograms: Histograms, clipped: Flags, source: Source) -> tuple[Histograms, Words]:
+    """The users above the bound, and one word for each, which depends on the source and their number alone."""
+    return take_users(histograms, clipped), source.user_words(histograms.user_numbers()[clipped])
+
+
+def shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
+    """Clip users with totals m above the bound B by systematic rounding, with one uniform number u each.
+
+    With S_j the running total, B in steps and u uniform over 0, ..., m - 1: q_j = floor((S_j B + u)/m) - floor((S_{j-1}
+    B + u)/m). For every u and every order of the user's items:
+
+    - *Exact.* The sum telescopes to floor(B + u/m) - floor(u/m) = B. So the l1 norm is B, and no more than B items are
+      left. Privacy rests on this alone: sensitivity and cutoffs hold for every draw (`privacy/bars.py`, mixtures).
+    - *Never more than there is.* q_j is at most N_j B/m rounded up, and N_j B/m is below N_j 2^bits, a whole number.
+    - *Unbiased.* floor((x + u)/m) averages x/m over all u for a whole x (Hermite's identity), so E q_j = N_j B/m. On a
+      grid of one count this is the A_j(C) of an open domain: each count is kept with probability C/m.
+    - *Least variance.* q_j is N_j B/m rounded down or up: of the variance f (1 - f) <= 1/4, f its fraction, and no
+      unbiased whole number has less. Of C counts drawn without replacement it is up to C/4.
+
+    The order decides which of a user's items are rounded up together. It changes neither the law of any one q_j nor the
+    total, and users draw independently of each other: no choice of names gives an item more, or a user.
+
+    u is floor(w m 2^-32) for 32 random bits w, which moves the chance that an item is rounded up by less than 2^-31.
+    S_j B + u < 2^31 2^31 + 2^31 fits in 64 bits.
     """
     counts, lengths = above.counts, np.diff(above.offsets)
     totals = row_sums(counts, above.offsets)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clips.clipping import entry_items, sum_by_item
-from fedhist.protocol.clips.random_clip import random_clipped
+from fedhist.protocol.clips.clipping import clipped_entries, entry_items, sum_by_item
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers, Labels
@@ -95,7 +94,7 @@ class KeptItems(Measurement[Bound]):
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """The items with a positive clipped sum, and nothing of the others: their absence must not show."""
-        counts = random_clipped(users, self.threshold.steps, source=source)
+        counts = clipped_entries(users, self.threshold, source=source)
         return Summed(_NOTHING, held_sums(entry_items(users), counts, users.domain_size))
 
     def check(self, summed: Summed, users: int) -> None:

@@ -1,7 +1,8 @@
 """The open domain's quantities against their definitions, and the paper's bounds on the error, by enumeration.
 
-Random clipping keeps a hypergeometric number of an item of a user, so what is kept of an item over all users is a sum
-of independent ones, whose distribution is formed here exactly; the noise is summed over all its values that matter.
+Random clipping keeps N_ij C/m_i of an item of a user, rounded down or up without bias, so what is kept of an item over
+all users is a sum of independent numbers, whose distribution is formed here exactly; the noise is summed over all its
+values that matter.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def kept_distribution(column: Counts, totals: Counts, threshold: int) -> Floats:
     """The chance of each number of an item that is kept over all users."""
     chances = np.ones(1)
     for has, total in zip(column.tolist(), totals.tolist(), strict=True):
-        keep = min(total, threshold)
-        ways = [
-            math.comb(has, k) * math.comb(total - has, keep - k) if k <= keep else 0 for k in range(has + 1)
-        ]
-        chances = np.convolve(chances, np.array(ways) / math.comb(total, keep))
+        whole, rest = divmod(has * min(total, threshold), max(total, 1))
+        kept = np.zeros(has + 1)
+        kept[whole] = 1 - rest / max(total, 1)
+        kept[whole + (rest > 0)] += rest / max(total, 1)
+        chances = np.convolve(chances, kept)
     return chances
 
 

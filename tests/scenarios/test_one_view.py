@@ -68,10 +68,10 @@ class TestAskedAgain:
         assert data_of(first) == data_of(again)
 
     def test_another_run_and_another_node_draw_for_themselves(self, tmp_path: Path) -> None:
+        """Of twelve ways to keep five of sixty items: eight alike have a chance below 10^-7."""
         app = self.app(tmp_path / "m.db")
-        answers = {data_of(app(message_of(release(run)), context_of())) for run in "abcdefgh"}
-        answers |= {data_of(self.app()(message_of(release(run)), context_of())) for run in "abcdefgh"}
-        assert len(answers) == 16
+        assert len({data_of(app(message_of(release(run)), context_of())) for run in "abcdefgh"}) > 1
+        assert len({data_of(self.app()(message_of(release()), context_of())) for _ in "abcdefgh"}) > 1
 
     def test_data_that_changed_is_not_looked_at_again(self, file: Path | None) -> None:
         """The difference of two exact sums is what came in between, and a refusal would tell that something did."""

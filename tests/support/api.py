@@ -51,13 +51,11 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
     ),
-    "fedhist.protocol.clips.hypergeometric": "hypergeometric",
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
     ),
-    "fedhist.protocol.clips.random_clip": "random_clipped",
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan "
         "InvalidPopulation MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall "
@@ -159,7 +157,7 @@ PLACES = {
     ),
     "fedhist.protocol.privacy.mechanisms": "Noise gaussian_noise laplace_noise mechanisms_module=",
     "fedhist.protocol.privacy.neighbours": (
-        "COUNTED Norm Sensitivity WEIGHT_BITS clipped_sum_l2 tail_count tail_weight"
+        "COUNTED Norm Sensitivity WEIGHT_BITS clipped_sum_l1 clipped_sum_l2 tail_count tail_weight"
     ),
     "fedhist.protocol.privacy.noise": (
         "LARGEST_GAUSSIAN_VARIANCE LARGEST_LAPLACE_SCALE bernoulli_exp discrete_gaussian discrete_laplace "

@@ -1,22 +1,29 @@
-"""Random clipping keeps exactly min(m, C) of a user's items, every choice of them equally likely."""
+"""An open domain's random clip: everybody keeps exactly min(m, C) counts, each count with the same probability.
+
+The paper draws C counts without replacement. That sampler is the oracle here: same mean, same total, more variance.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
-from fedhist import Histograms, SeededSource
+from fedhist import Histograms, Neighbours, SeededSource
 from tests.builders import Untouched
-from tests.support.api import Integers, Source, entry_items, random_clipped, sum_by_item
-
-PASSES, REJECTS = 1e-3, 1e-9
+from tests.support.api import (
+    Integers,
+    Source,
+    Threshold,
+    clipped_entries,
+    clipped_sum_l1,
+    entry_items,
+    sum_by_item,
+)
 
 counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 100_000))
 populations = st.integers(1, 7).flatmap(
@@ -25,91 +32,114 @@ populations = st.integers(1, 7).flatmap(
 thresholds = st.one_of(st.integers(1, 12), st.integers(1, 200_000))
 
 
-def sum_random_clipped(users: Histograms, threshold: int, *, source: Source) -> Integers:
-    kept = random_clipped(users, threshold, source=source)
+def sum_kept(users: Histograms, threshold: int, *, source: Source) -> Integers:
+    kept = clipped_entries(users, Threshold(steps=threshold, bits=0), source=source)
     return sum_by_item(kept, entry_items(users), users.domain_size)
+
+
+def without_replacement(row: list[int], threshold: int, users: int, seed: int) -> Integers:
+    """The paper's sampler (Liu et al., section 5), by numpy: one row a user."""
+    drawn = np.random.default_rng(seed).multivariate_hypergeometric(row, threshold, size=users)
+    return np.asarray(drawn, dtype=np.int64)
 
 
 @given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
 @settings(max_examples=100, deadline=None)
 def test_the_kept_total_is_exact_and_nothing_is_made_up(by_user, make_histograms, rows, threshold, seed):
-    kept = by_user(sum_random_clipped, make_histograms(rows), threshold, source=SeededSource(seed))
+    """Device by device; the batch gives the same bits."""
+    population = make_histograms(rows)
+    kept = by_user(sum_kept, population, threshold, source=SeededSource(seed))
     had = np.array(rows)
     assert kept.sum(axis=1).tolist() == [min(total, threshold) for total in had.sum(axis=1)]
     assert (kept >= 0).all()
     assert (kept <= had).all()
-
-
-def outcome_counts(by_user, make_histograms, row, threshold, users, *, seed=11):
-    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(seed))
-    return Counter(map(tuple, kept.tolist()))
-
-
-def p_value(observed: Counter, chances: dict) -> float:
-    """Chi-square of what was seen against the chances; outcomes expected less than 5 times are pooled."""
-    users = sum(observed.values())
-    if any(outcome not in chances for outcome in observed):
-        return 0.0
-    common = [outcome for outcome, chance in chances.items() if chance * users >= 5]
-    seen = [observed[outcome] for outcome in common]
-    due = [chances[outcome] * users for outcome in common]
-    if users - sum(due) > 1:
-        seen, due = [*seen, users - sum(seen)], [*due, users - sum(due)]
-    return float(stats.chisquare(seen, due, sum_check=False).pvalue)
-
-
-ROW, THRESHOLD = [3, 1, 0, 4, 2], 4
-
-
-def kept_vectors(row, threshold):
-    choices = (range(min(count, threshold) + 1) for count in row)
-    return [kept for kept in itertools.product(*choices) if sum(kept) == threshold]
-
-
-def without_replacement(row, threshold):
-    ways = math.comb(sum(row), threshold)
-    return {
-        kept: math.prod(math.comb(n, k) for n, k in zip(row, kept, strict=True)) / ways
-        for kept in kept_vectors(row, threshold)
-    }
-
-
-def with_replacement(row, threshold):
-    """Multinomial, given that no item was kept more often than it was there: nearest to the right one."""
-    weights = {
-        kept: float(stats.multinomial(threshold, np.array(row) / sum(row)).pmf(kept))
-        for kept in kept_vectors(row, threshold)
-    }
-    return {kept: weight / sum(weights.values()) for kept, weight in weights.items()}
-
-
-def test_all_outcomes_together_are_multivariate_hypergeometric(by_user, make_histograms):
-    observed = outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000)
-    assert p_value(observed, without_replacement(ROW, THRESHOLD)) > PASSES
-    assert p_value(observed, with_replacement(ROW, THRESHOLD)) < REJECTS
-
-
-def test_every_pair_of_many_single_items_is_kept_equally_often(by_user, make_histograms):
-    items, threshold, users = 33, 7, 20_000
-    kept = by_user(
-        sum_random_clipped, make_histograms([[1] * items] * users), threshold, source=SeededSource(14)
+    at_once = sum_kept(population, threshold, source=SeededSource(seed))
+    assert at_once.tolist() == kept.sum(axis=0).tolist()
+    start = len(rows) // 2
+    halves = [population.rows(0, start), population.rows(start, len(rows))]
+    assert (
+        at_once.tolist()
+        == sum(sum_kept(half, threshold, source=SeededSource(seed)) for half in halves).tolist()
     )
-    together = kept.T @ kept
-    chance = threshold * (threshold - 1) / (items * (items - 1))
-    pairs = together[np.triu_indices(items, 1)]
-    spread = math.sqrt(users * chance * (1 - chance))
-    assert np.abs(pairs - users * chance).max() < 5 * spread
-    assert np.abs(np.diag(together) - users * threshold / items).max() < 5 * math.sqrt(users * 0.21 * 0.79)
 
 
-def test_huge_counts(by_user, make_histograms):
-    row, threshold, users = [2**30, 2**29, 2**29 - 1], 2**22, 300
-    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(15))
-    assert (kept.sum(axis=1) == threshold).all()
-    for item, count in enumerate(row):
-        mean, variance = stats.hypergeom(sum(row), count, threshold).stats("mv")
-        assert abs(kept[:, item].mean() - mean) < 4 * math.sqrt(variance / users)
-        assert 0.8 < kept[:, item].std() / math.sqrt(variance) < 1.2
+@dataclass
+class Chosen:
+    """A source whose users draw u = 0, 1, ..., m - 1 in turn."""
+
+    total: int
+    seeded: bool = True
+
+    def user_words(self, users: Integers, draw: object = 0) -> Integers:
+        return np.array([(-(-(int(u) << 32) // self.total)) << 32 for u in users], dtype=np.uint64)
+
+
+def every_outcome(make_histograms, row: tuple[int, ...], threshold: int) -> Integers:
+    """What is kept for each u, all of which are equally likely."""
+    total = sum(row)
+    population = make_histograms([row] * total)
+    kept = clipped_entries(population, Threshold(steps=threshold, bits=0), source=Chosen(total))
+    dense = np.zeros((total, len(row)), dtype=np.int64)
+    dense[np.repeat(np.arange(total), np.diff(population.offsets)), population.items] = kept
+    return dense
+
+
+def test_every_user_of_a_small_domain_under_every_draw(make_histograms):
+    """By enumeration: exact totals and sensitivity, exact means, floors and ceilings, whatever the order of items."""
+    laws: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    for row in itertools.product(range(5), repeat=4):
+        for threshold in range(1, sum(row)):
+            kept = every_outcome(make_histograms, row, threshold)
+            assert (kept.sum(axis=1) == threshold).all()
+            assert ((kept > 0).sum(axis=1) <= threshold).all()
+            assert ((kept >= 0) & (kept <= row)).all()
+            # Zero-out moves the sum by all that a user has, replace-one by that of two.
+            worst = np.abs(kept[:, np.newaxis] - kept).sum(axis=2).max()
+            assert (
+                threshold <= clipped_sum_l1(threshold, domain_size=None, neighbours=Neighbours.ZERO_OUT).value
+            )
+            assert (
+                worst <= clipped_sum_l1(threshold, domain_size=None, neighbours=Neighbours.REPLACE_ONE).value
+            )
+            for had, column in zip(row, kept.T, strict=True):
+                assert column.sum() == had * threshold
+                law = tuple(np.bincount(column, minlength=5).tolist())
+                # One law for an item of this count, wherever it stands among the user's.
+                assert laws.setdefault((had, sum(row), threshold), law) == law
+
+
+@pytest.mark.parametrize(
+    ("row", "threshold"), [([3, 1, 0, 4, 2], 4), ([1] * 33, 7), ([40, 1, 1, 300, 12], 60), ([5, 5, 5], 7)]
+)
+def test_the_mean_is_that_of_draws_without_replacement_and_the_variance_is_less(
+    by_user, make_histograms, row, threshold
+):
+    users = 20_000
+    kept = by_user(sum_kept, make_histograms([row] * users), threshold, source=SeededSource(11))
+    drawn = without_replacement(row, threshold, users, seed=12)
+    expected = np.array(row) * threshold / sum(row)
+    for sample in (kept, drawn):
+        error = np.abs(sample.mean(axis=0) - expected)
+        assert (error <= 5 * sample.std(axis=0) / users**0.5 + 1e-6).all()
+    fraction = expected % 1
+    assert np.abs(kept.var(axis=0) - fraction * (1 - fraction)).max() < 0.02
+    varied = drawn.var(axis=0)
+    # Where nobody has an item twice both are one law, a coin.
+    assert (kept.var(axis=0) <= varied + 0.02).all()
+    if max(row) > 1:
+        assert kept.var(axis=0).sum() < 0.75 * varied.sum()
+
+
+def test_the_sums_of_many_users_vary_less_than_those_of_draws_without_replacement(make_histograms):
+    """Heavy users with favourites, as in real tables: the deviation over runs of what a release is noised on."""
+    rng = np.random.default_rng(5)
+    rows = [rng.multinomial(60, rng.dirichlet(np.full(8, 0.4))).tolist() for _ in range(60)]
+    population, runs, threshold = make_histograms(rows), 400, 20
+    ours = np.stack([sum_kept(population, threshold, source=SeededSource(run)) for run in range(runs)])
+    theirs = sum(without_replacement(row, threshold, runs, seed) for seed, row in enumerate(rows))
+    expected = np.array(rows).sum(axis=0) / 3
+    assert np.abs(ours.mean(axis=0) - expected).max() < 5 * ours.std(axis=0).max() / runs**0.5
+    assert ours.var(axis=0).mean() < 0.6 * theirs.var(axis=0).mean()
 
 
 @pytest.mark.parametrize("threshold", [6, 7, 10**9])
@@ -117,24 +147,28 @@ def test_a_threshold_at_or_above_every_total_leaves_all_and_draws_nothing(
     by_user, make_histograms, threshold
 ):
     population = make_histograms([[1, 2, 3], [0, 6, 0], [0, 0, 0]])
-    clipped = by_user(sum_random_clipped, population, threshold, source=Untouched())
+    clipped = by_user(sum_kept, population, threshold, source=Untouched())
     assert clipped.tolist() == [[1, 2, 3], [0, 6, 0], [0, 0, 0]]
-    assert sum_random_clipped(population, threshold, source=Untouched()).tolist() == [1, 8, 3]
-    assert not sum_random_clipped(population.rows(2, 2), threshold, source=Untouched()).any()
+    assert sum_kept(population, threshold, source=Untouched()).tolist() == [1, 8, 3]
+    assert not sum_kept(population.rows(2, 2), threshold, source=Untouched()).any()
 
 
-def test_stored_zeros_stay_zero():
+def test_huge_counts_and_stored_zeros(by_user, make_histograms):
     """Entries that say 0 are allowed in a histogram; they are never kept."""
-    population = Histograms(
+    row, threshold, users = [2**30, 2**29, 2**29 - 1], 2**22, 300
+    kept = by_user(sum_kept, make_histograms([row] * users), threshold, source=SeededSource(15))
+    assert (kept.sum(axis=1) == threshold).all()
+    assert np.abs(kept - np.array(row) * threshold / sum(row)).max() < 1
+    zeros = Histograms(
         offsets=np.array([0, 5]), items=np.arange(5), counts=np.array([0, 9, 0, 9, 0]), domain_size=5
     )
     for seed in range(20):
-        kept = sum_random_clipped(population, 5, source=SeededSource(seed))
-        assert kept.sum() == 5
-        assert not kept[[0, 2, 4]].any()
+        left = sum_kept(zeros, 5, source=SeededSource(seed))
+        assert left.sum() == 5
+        assert not left[[0, 2, 4]].any()
 
 
 def test_the_input_is_left_as_it_was(make_histograms):
     population = make_histograms([[30, 40, 50]])
-    sum_random_clipped(population, 10, source=SeededSource(1))
+    sum_kept(population, 10, source=SeededSource(1))
     assert population.counts.tolist() == [30, 40, 50]
