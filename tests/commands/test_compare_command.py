@@ -187,9 +187,9 @@ class TestAnswer:
     def test_a_round_that_fails_is_a_loss_of_one_and_is_told(self, fedhist, tmp_path):
         (tmp_path / "many.csv").write_text("user,item\n" + "".join(f"u{n},i{n}\n" for n in range(300)))
         shown = fedhist(
-            "compare", "--data", "many.csv", "--domain", "open", "--release", "truncated-laplace", "--masking",
-            "secagg", "--nodes", 5, "--table-capacity", 1, "--selectors", "exponential-v", "--epsilon", 50,
-            "--epsilon-select", 50, "--trials", 2, "--workers", 1, "--json",
+            "compare", "--data", "many.csv", "--domain", "open", "--masking", "secagg", "--nodes", 5,
+            "--table-capacity", 1, "--selectors", "weighted-quantile", "--epsilon", 50, "--epsilon-select", 50,
+            "--trials", 2, "--workers", 1, "--json",
         )  # fmt: skip
         (row,) = shown.document()
         assert (row["failed"], row["loss_mean"], row["released_mean"]) == (2, 1.0, 0.0)

@@ -119,7 +119,6 @@ PLACES = {
     "fedhist.protocol.measurements.given": "Bound Column ItemBounds NOTHING Salt",
     "fedhist.protocol.measurements.item_tail": "ItemTailMeasurement",
     "fedhist.protocol.measurements.kept_items": "KeptItems KeySums keyed_part",
-    "fedhist.protocol.measurements.key_totals": "KeyTotals",
     "fedhist.protocol.measurements.limits": "at_most",
     "fedhist.protocol.measurements.noisy_tail": (
         "NoisyTail NoisyTailMeasurement running_sum_root toeplitz_sensitivity"
