@@ -209,7 +209,9 @@ class NodeSettings:
             data = Database(self.db_url, self.query)
         if data is None:
             raise InvalidInput(
-                "the node has no data", allowed="a data-path, or a db-url and a query, in its --node-config"
+                "the node has no data",
+                allowed="a data-path, or a db-url and a query, in its --node-config",
+                code="no-data",
             )
         from fedhist.client.files.node_data import node_users
 

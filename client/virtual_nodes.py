@@ -58,6 +58,7 @@ def partition_loader(
                 f"the data set has {cut.num_partitions} partitions, and the simulation {nodes} nodes",
                 allowed="as many partitions as nodes",
                 advice="set num-supernodes of the federation, or the partitioner's num_partitions",
+                code="other-number-of-partitions",
             )
         return rows
 

@@ -16,6 +16,7 @@ from fedhist.client import Policy
 from tests.asking import select_request
 from tests.support.api import MAX_SESSIONS, DecodeError, Envelope, InvalidFile, MemoryFile, Refused, admit
 from tests.support.api import PolicyMemory as Memory
+from tests.support.refusals import refused
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 
@@ -34,7 +35,7 @@ def altered(path: Path, statement: str) -> None:
 def test_a_limit_holds_from_one_process_to_the_next(tmp_path: Path) -> None:
     ask(tmp_path / "m.db", "one")
     ask(tmp_path / "m.db", "one")
-    with pytest.raises(Refused, match="over-budget"):
+    with refused(Refused, "over-budget"):
         ask(tmp_path / "m.db", "two")
     ask(tmp_path / "m.db", "two", limit=3.0)
 
@@ -128,7 +129,7 @@ class TestTheFile:
         memory = self.old_file(tmp_path / "m.db")
         (tmp_path / "m.db").chmod(0o644)
         assert MemoryFile(tmp_path / "m.db").read() == memory
-        with pytest.raises(Refused, match="over-budget"):
+        with refused(Refused, "over-budget"):
             ask(tmp_path / "m.db", "two")
         MemoryFile(tmp_path / "m.db").keep("two", b"state")
         assert MemoryFile(tmp_path / "m.db").read() == memory
@@ -150,7 +151,7 @@ class TestTheFile:
         assert MemoryFile(tmp_path / "m.db").read() == memory
         ask(tmp_path / "m.db", "one")
         assert MemoryFile(tmp_path / "m.db").read().spent == memory.spent
-        with pytest.raises(Refused, match="over-budget"):
+        with refused(Refused, "over-budget"):
             ask(tmp_path / "m.db", "two")
 
     def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ class TestTheFile:
     def test_a_damaged_secret_is_an_error(self, tmp_path: Path) -> None:
         ask(tmp_path / "m.db", "one")
         altered(tmp_path / "m.db", "UPDATE secret SET bytes = 'short'")
-        with pytest.raises(InvalidFile, match="secret"):
+        with refused(InvalidFile, "damaged-secret"):
             ask(tmp_path / "m.db", "two", limit=9.0)
 
 
@@ -176,7 +177,7 @@ class TestSessions:
     def test_each_state_is_taken_once(self, memory: MemoryFile) -> None:
         memory.keep("one", b"first")
         assert memory.take("one", bytes) == b"first"
-        with pytest.raises(Refused, match="no-session"):
+        with refused(Refused, "no-session"):
             memory.take("one", bytes)
 
     def test_one_that_the_message_does_not_continue_stays(self, memory: MemoryFile) -> None:
@@ -204,7 +205,7 @@ class TestSessions:
         altered(memory.path, f"UPDATE session SET kept = {kept} WHERE run = 'abandoned'")  # noqa: S608 - ours
         assert memory.take("under way", bytes) == b"other secrets"
         assert b"the secrets of a session" not in memory.path.read_bytes()
-        with pytest.raises(Refused, match="no-session"):
+        with refused(Refused, "no-session"):
             memory.take("abandoned", bytes)
 
     def test_a_file_that_others_may_read_is_closed_to_them(self, memory: MemoryFile) -> None:

@@ -25,6 +25,7 @@ from tests.support.api import (
     read_node_config,
 )
 from tests.support.api import NodeConfigKind as Kind
+from tests.support.refusals import refused
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "node-settings.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -70,40 +71,40 @@ def test_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "told"),
     [
-        ({"max-epsilom": 1.0}, r"unknown key max-epsilom; allowed: data-path, .*; write max-epsilon if"),
-        ({"minimum-participant": 9}, "write minimum-participants if you meant that"),
-        ({"require-masking": True}, "unknown key require-masking"),
-        ({"xyzzy": 1}, "leave it out"),
-        ({"max-epsilon": "2"}, "max-epsilon in the node's configuration is '2'; allowed: a number"),
-        ({"max-epsilon": True}, "allowed: a number"),
-        ({"minimum-cohort": 2.5}, "allowed: a whole number"),
-        ({"noise-from-devices": "yes"}, "allowed: true or false"),
-        ({"minimum-masking": "signed"}, '"secagg-signed"'),
-        ({"minimum-masking": True}, '"secagg-signed"'),
-        ({"data-path": 7}, "a path in quotes"),
-        ({"max-epsilon": -1.0}, "the limit is epsilon -1"),
-        ({"max-delta": 1e-5}, "max-delta and no max-epsilon; allowed: both"),
-        ({"max-plan-delta": 1.0}, "largest delta of one plan is 1"),
-        ({"identity-path": "k"}, "both, or neither"),
-        ({"db-url": "sqlite:///d.db"}, "only one of db-url and query; allowed: both"),
-        ({"query": "SELECT 1"}, "only one of db-url and query"),
+        ({"max-epsilom": 1.0}, ("unknown-key", "max-epsilom", "data-path", "max-epsilon")),
+        ({"minimum-participant": 9}, ("unknown-key", "minimum-participants")),
+        ({"require-masking": True}, ("unknown-key", "require-masking")),
+        ({"xyzzy": 1}, ("unknown-key", "xyzzy")),
+        ({"max-epsilon": "2"}, ("bad-value", "max-epsilon", "node's configuration")),
+        ({"max-epsilon": True}, ("bad-value", "max-epsilon")),
+        ({"minimum-cohort": 2.5}, ("bad-value", "minimum-cohort")),
+        ({"noise-from-devices": "yes"}, ("bad-value", "noise-from-devices")),
+        ({"minimum-masking": "signed"}, ("bad-value", "secagg-signed")),
+        ({"minimum-masking": True}, ("bad-value", "secagg-signed")),
+        ({"data-path": 7}, ("bad-value", "data-path")),
+        ({"max-epsilon": -1.0}, ("bad-limit", "-1")),
+        ({"max-delta": 1e-5}, ("delta-without-epsilon", "max-delta", "max-epsilon")),
+        ({"max-plan-delta": 1.0}, ("bad-largest-delta",)),
+        ({"identity-path": "k"}, ("half-given",)),
+        ({"db-url": "sqlite:///d.db"}, ("half-given", "db-url", "query")),
+        ({"query": "SELECT 1"}, ("half-given", "db-url", "query")),
         (
             {"data-path": "d.csv", "db-url": "sqlite:///d.db", "query": "SELECT 1"},
-            "both a data-path and a db-url",
+            ("two-sources-of-data", "data-path", "db-url"),
         ),
-        ({"db-url": 5, "query": "SELECT 1"}, "an address in quotes"),
-        ({"user-colum": "who"}, "write user-column if you meant that"),
-        ({"user-column": ""}, 'allowed: a text in quotes, as in "customer"'),
-        ({"bins": "10"}, "bins have fewer than two edges"),
-        ({"bins": "ten"}, "^bins is 'ten'; allowed: rising numbers"),
-        ({"bins": 7}, "edges in quotes"),
-        ({"normalise": "upper"}, '"nfc", "casefold"'),
+        ({"db-url": 5, "query": "SELECT 1"}, ("bad-value", "db-url")),
+        ({"user-colum": "who"}, ("unknown-key", "user-column")),
+        ({"user-column": ""}, ("bad-value", "user-column")),
+        ({"bins": "10"}, ("too-few-edges",)),
+        ({"bins": "ten"}, ("bad-bins", "ten", "bins")),
+        ({"bins": 7}, ("bad-value", "bins")),
+        ({"normalise": "upper"}, ("bad-value", "normalise")),
     ],
 )
-def test_what_is_wrong_is_said(config: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_what_is_wrong_is_said(config: dict[str, Any], told: tuple[str, ...]) -> None:
+    with refused(InvalidInput, *told):
         _ = read_node_config(config).columns
 
 
@@ -117,7 +118,7 @@ def test_no_error_shows_an_address() -> None:
 def test_an_app_of_ones_own_may_have_keys_for_itself() -> None:
     config = {"model-path": "m.bin", "max-epsilon": 2.0}
     assert read_node_config(config, besides=["model-path"]).policy.max_epsilon == 2.0
-    with pytest.raises(InvalidInput, match="unknown key model-path"):
+    with refused(InvalidInput, "unknown-key", "model-path"):
         read_node_config(config)
 
 
@@ -150,7 +151,7 @@ class TestColumns:
     def test_bins_are_the_list_of_items(self, orders: dict[str, Any], tmp_path: Path) -> None:
         (tmp_path / "items.txt").write_text("[0, 10)\n")
         both = orders | {"bins": "0,10,20,inf", "items-path": str(tmp_path / "items.txt")}
-        with pytest.raises(InvalidInput, match="bins together with another choice of items"):
+        with refused(InvalidInput, "bins-with-other-items"):
             read_node_config(both).population()
 
     def test_names_may_be_written_alike(self, tmp_path: Path) -> None:
@@ -161,6 +162,6 @@ class TestColumns:
         assert item_totals(read_node_config(config).population()).tolist() == [1]
 
     def test_a_little_memory_is_enough(self, orders: dict[str, Any]) -> None:
-        with pytest.raises(InvalidInput, match="--memory is 1KB"):
+        with refused(InvalidInput, "bad-memory-limit", "--memory"):
             read_node_config(orders | {"memory": "1KB"}).population()
         assert read_node_config(orders | {"memory": "300MB"}).population().users == 2

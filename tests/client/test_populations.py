@@ -14,6 +14,7 @@ from fedhist import Histograms, InvalidInput, SparsePopulation
 from tests.builders import population_of
 from tests.support.api import MAX_USER_TOTAL, SHARD_USERS, InvalidPopulation, checked, user_blocks
 from tests.support.api import populations_module as populations
+from tests.support.refusals import refused
 
 Dense = npt.NDArray[np.int64]
 
@@ -68,13 +69,13 @@ class TestChecking:
         ],
     )
     def test_a_count_that_is_no_count_is_named_by_its_place(self, wrong: float, words: str) -> None:
-        with pytest.raises(InvalidPopulation, match=rf"row 2, column 3 .*is {words}; allowed: whole"):
+        with refused(InvalidPopulation, "bad-count", "row 2", "column 3", words):
             checked([0, 1, 1, 3], [0, 1, 3], [1, 1, wrong], domain_size=4)
 
     def test_the_first_wrong_count_is_found_far_into_the_data(self) -> None:
         counts = np.ones(300_000)
         counts[[280_000, 290_000]] = [0.5, np.nan]
-        with pytest.raises(InvalidPopulation, match=r"row 28000, column 0 .*not a whole number"):
+        with refused(InvalidPopulation, "bad-count", "row 28000", "column 0"):
             checked(np.arange(0, 300_001, 10), np.tile(np.arange(10), 30_000), counts, domain_size=10)
 
     def test_errors_never_hold_a_count(self) -> None:
@@ -86,33 +87,37 @@ class TestChecking:
         offsets, items = [0, 1, 3], [0, 0, 1]
         fine = checked(offsets, items, [MAX_USER_TOTAL, MAX_USER_TOTAL - 1, 1], domain_size=2)
         assert int(fine.counts.sum(dtype=np.int64)) == 2 * MAX_USER_TOTAL
-        with pytest.raises(InvalidPopulation, match=r"counts of row 1 .*add up to more"):
+        with refused(InvalidPopulation, "total-too-large", "row 1"):
             checked(offsets, items, [MAX_USER_TOTAL, MAX_USER_TOTAL, 1], domain_size=2)
 
     @pytest.mark.parametrize(
         ("offsets", "items", "counts", "domain_size", "told"),
         [
-            ([0, 1], [0], np.array([2**31], dtype=np.float32), 1, "above"),
+            ([0, 1], [0], np.array([2**31], dtype=np.float32), 1, ("bad-count",)),
             # Repeats do not smuggle a total past the limit.
-            ([0, 3], [0, 0, 0], [2**30] * 3, 1, "add up"),
-            *(([0, 1, 3], [0, 1, item], [1] * 3, 3, r"entry 1 of row 1 .*0 to 2") for item in (-1, 3, 2**40)),
-            *((wrong, [0, 1, 2], [1] * 3, 3, "offsets") for wrong in ([1, 3], [0, 2], [0, 4], [0, -1, 3])),
-            ([0, 2, 1, 3], [0, 1, 2], [1] * 3, 3, "offsets fall at row 1"),
-            ([0, 2], [0, 1], [1], 3, "2 item numbers and 1 counts"),
+            ([0, 3], [0, 0, 0], [2**30] * 3, 1, ("total-too-large",)),
             *(
-                ([0, 2], [0, 1], wrong, 2, "the counts have the type")
+                ([0, 1, 3], [0, 1, item], [1] * 3, 3, ("item-outside-domain", "entry 1 of row 1"))
+                for item in (-1, 3, 2**40)
+            ),
+            *((wrong, [0, 1, 2], [1] * 3, 3, ("bad-offsets",)) for wrong in ([1, 3], [0, 2], [0, 4])),
+            ([0, -1, 3], [0, 1, 2], [1] * 3, 3, ("falling-offsets",)),
+            ([0, 2, 1, 3], [0, 1, 2], [1] * 3, 3, ("falling-offsets", "row 1")),
+            ([0, 2], [0, 1], [1], 3, ("lengths-differ",)),
+            *(
+                ([0, 2], [0, 1], wrong, 2, ("wrong-arrays", "the counts"))
                 for wrong in (["a", "b"], [1j, 2j], [[1, 2]], np.array([None, 1]))
             ),
-            ([0, 1], [0.0], [1], 2, "item numbers have the type float64"),
-            ([], [], [], 3, "there are no offsets"),
-            ([0, 0], [], [], 0, "items"),
-            ([0, 0], [], [], 2**31, "items"),
+            ([0, 1], [0.0], [1], 2, ("wrong-arrays", "item numbers")),
+            ([], [], [], 3, ("no-offsets",)),
+            ([0, 0], [], [], 0, ("bad-domain",)),
+            ([0, 0], [], [], 2**31, ("bad-domain",)),
         ],
     )
     def test_arrays_that_are_no_population_are_refused(
-        self, offsets: list[int], items: Any, counts: Any, domain_size: int, told: str
+        self, offsets: list[int], items: Any, counts: Any, domain_size: int, told: tuple[str, ...]
     ) -> None:
-        with pytest.raises(InvalidPopulation, match=told):
+        with refused(InvalidPopulation, *told):
             checked(offsets, items, counts, domain_size=domain_size)
 
     @given(dense_counts(), st.randoms(use_true_random=False))
@@ -171,7 +176,7 @@ class TestScipy:
     def test_entries_that_only_add_up_to_a_count_are_refused(self) -> None:
         for pair in ([2, -1], [0.5, 0.5]):
             entries = np.array(pair), (np.array([1, 1]), np.array([0, 0]))
-            with pytest.raises(InvalidPopulation, match=r"row 1, column 0 \(counted from 0\) is"):
+            with refused(InvalidPopulation, "bad-count", "row 1", "column 0"):
                 SparsePopulation.from_scipy(scipy.sparse.coo_array(entries, shape=(2, 2)))
 
     @pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
@@ -193,14 +198,14 @@ class TestScipy:
     @pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csc_array, scipy.sparse.coo_array])
     def test_no_columns_are_refused_and_no_rows_are_nobody(self, make: Any) -> None:
         for users in (0, 3):
-            with pytest.raises(InvalidPopulation, match="0 items"):
+            with refused(InvalidPopulation, "bad-domain"):
                 SparsePopulation.from_scipy(make((users, 0), dtype=int))
         assert SparsePopulation.from_scipy(make((0, 3), dtype=int)).users == 0
 
     def test_one_dimension_and_dense_arrays_are_refused(self) -> None:
-        with pytest.raises(InvalidPopulation, match=r"1 dimension\(s\)"):
+        with refused(InvalidPopulation, "not-a-matrix"):
             SparsePopulation.from_scipy(scipy.sparse.coo_array(np.array([1, 2, 3])))
-        with pytest.raises(InvalidPopulation, match="ndarray"):
+        with refused(InvalidPopulation, "not-a-matrix"):
             SparsePopulation.from_scipy(np.ones((2, 2)))  # type: ignore[arg-type]  # the mistake under test
 
 
@@ -251,7 +256,7 @@ class TestItems:
 
     @pytest.mark.parametrize("d", [0, -3])
     def test_fewer_than_one_item_is_refused(self, d: int) -> None:
-        with pytest.raises(InvalidInput, match="1 or more"):
+        with refused(InvalidInput, "bad-top-items"):
             population_of([[1, 2]]).keep_top_items(d)
 
     @settings(max_examples=30)
@@ -272,7 +277,7 @@ class TestItems:
 
     def test_an_absent_item_of_a_labelled_population_needs_a_label(self) -> None:
         population = population_of([[1, 2]], labels=["a", "b"])
-        with pytest.raises(InvalidInput, match="label"):
+        with refused(InvalidInput, "item-without-label"):
             population.select_items([0, -1])
         assert population.select_items([1, -1], labels=["b", "c"]).labels == ("b", "c")
 
@@ -285,9 +290,9 @@ class TestItems:
         assert population.totals().tolist() == [users * MAX_USER_TOTAL]
 
     def test_labels_match_the_items(self) -> None:
-        with pytest.raises(InvalidPopulation, match="1 labels for 2 items"):
+        with refused(InvalidPopulation, "wrong-number-of-labels"):
             population_of([[1, 2]], labels=["a"])
-        with pytest.raises(InvalidPopulation, match="same label"):
+        with refused(InvalidPopulation, "repeated-item"):
             population_of([[1, 2]], labels=["a", "a"])
 
     def test_a_population_does_not_print_its_users(self) -> None:

@@ -22,6 +22,7 @@ from fedhist import BudgetFile, SeededSource
 from tests.builders import Fedhist, files_in, write_records
 from tests.support.api import Asked, Event, Read, Watcher, carry_out
 from tests.support.api import in_process_module as in_process
+from tests.support.refusals import refused
 
 ITEMS = ("tea", "milk")
 ROWS = [(f"u{number}", ITEMS[number % 2], 1 + number % 5) for number in range(40)]
@@ -183,7 +184,7 @@ def test_an_empty_table_is_answered(tmp_path: Path, kind: str, domain: str) -> N
     assert result.release.private
     assert len(result.release.histogram) == (0 if domain == "open" else 2)
     assert np.abs(result.release.histogram).max(initial=0) < 100
-    with pytest.raises(fedhist.FedhistError, match=r"no users|is empty"):
+    with refused(fedhist.FedhistError, "no-users"):
         fedhist.histogram(data, items=items, domain=domain)
 
 
@@ -228,7 +229,7 @@ def test_an_engine_that_counts_is_refused_in_python_too() -> None:
     population = fedhist.SparsePopulation.from_scipy(csr_array(np.eye(4, dtype=np.int64)))
     plan = fedhist.Plan(users=9, items=4, neighbours="add-or-remove-one")
     assert fedhist.simulate(population, plan, evaluate=False).users == {"select": 9, "release": 9}
-    with pytest.raises(fedhist.InvalidInput, match="with an evaluated run"):
+    with refused(fedhist.InvalidInput, "shows-users"):
         fedhist.simulate(population, plan, evaluate=True)
 
     class Counting(in_process.InProcess):
@@ -238,7 +239,7 @@ def test_an_engine_that_counts_is_refused_in_python_too() -> None:
     def outside(population: Any, *, seed: int | None, observe: Any) -> Iterator[Any]:
         yield Counting(population, SeededSource(1))
 
-    with pytest.raises(fedhist.InvalidInput, match="with nodes or faults"):
+    with refused(fedhist.InvalidInput, "shows-users"):
         fedhist.simulate(population, plan, evaluate=False, engine=outside)
 
 

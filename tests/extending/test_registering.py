@@ -39,6 +39,7 @@ from tests.support.api import (
     tail_count,
 )
 from tests.support.api import PluginKind as Kind
+from tests.support.refusals import refused
 
 USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
 Small = partial(fedhist.Plan, users=200, items=8)
@@ -131,7 +132,7 @@ def test_a_plan_of_other_methods_or_versions_is_refused(named):
 
 @pytest.mark.parametrize("named", ["selector mine@1.0", ["mine"], ["engine mine"], [3], [["selector mine"]]])
 def test_what_is_no_list_of_names_is_no_plan(named):
-    with pytest.raises(InvalidPlan, match="not a list of names"):
+    with refused(InvalidPlan, "not-a-list-of-plugins"):
         fedhist.Plan.from_json(Small().to_json() | {"plugins": named})
 
 
@@ -142,7 +143,7 @@ def test_a_plan_that_was_made_before_its_method_was_loaded_or_of_another_version
     check_runnable(plan, simulated=True)
     fedhist.register(type("Newer", (Middle,), {"version": "2"}))
     for old in (early, plan):
-        with pytest.raises(OtherPlugin, match="make the plan again"):
+        with refused(OtherPlugin, "other-plugin"):
             check_runnable(old, simulated=True)
 
 
@@ -156,15 +157,15 @@ def test_without_a_charge_it_is_not_private_anywhere(selector, tmp_path):
     assert f"not private: the selector {selector.name} read the exact statistic" in result.notes
     document = result.to_json()
     assert (document["private"], document["simulation_only"]) == (False, True)
-    with pytest.raises(InvalidPlan, match=f"the selector {selector.name} is not private"):
+    with refused(InvalidPlan, "not-private", selector.name):
         check_runnable(plan, simulated=False)
     with (
-        pytest.raises(InvalidInput, match="is not private and can't be charged"),
+        refused(InvalidInput, "not-private"),
         charged(tmp_path / "ledger.db", plan, label="x"),
     ):
         pass
     assert not (tmp_path / "ledger.db").exists()
-    with pytest.raises(InvalidInput, match="not private"):
+    with refused(InvalidInput, "not-private"):
         fedhist.plan_for_total(users=200, items=8, selector=selector.name, total_epsilon=1.0)
 
 
@@ -180,7 +181,7 @@ def test_a_release_rule_without_a_charge_is_not_private_either():
     result = fedhist.simulate(USERS, plan, seed=1)
     assert not result.release.private
     assert "not private: the release rule free read the exact sum" in result.notes
-    with pytest.raises(InvalidPlan, match="the release rule free is not private"):
+    with refused(InvalidPlan, "not-private"):
         check_runnable(plan, simulated=False)
 
 
@@ -227,19 +228,19 @@ class OffTheRange(Middle):
 
 
 @pytest.mark.parametrize(
-    ("selector", "sentence"),
+    ("selector", "told"),
     [
-        (Costly, "charges epsilon 0.3 .*; allowed: at most the plan's epsilon-select and delta-select"),
-        (OfAnotherRound, "declares a charge that is not of its round"),
-        (NoCharges, "declares its charges as a float of something else"),
-        (NoSelection, "returned no Selection with a Threshold"),
-        (NamesAMechanism, "chose a mechanism that the plan names"),
-        (OffTheRange, "chose a threshold outside of the plan's range"),
+        (Costly, ("charge-too-large", "0.3", "epsilon-select", "delta-select")),
+        (OfAnotherRound, ("wrong-charge",)),
+        (NoCharges, ("charges-not-a-tuple", "float")),
+        (NoSelection, ("no-selection",)),
+        (NamesAMechanism, ("wrong-mechanism",)),
+        (OffTheRange, ("threshold-out-of-range",)),
     ],
 )
-def test_what_devices_count_is_an_upper_limit_of_what_is_charged(selector, sentence):
+def test_what_devices_count_is_an_upper_limit_of_what_is_charged(selector, told):
     fedhist.register(selector)
-    with pytest.raises(InvalidPlan, match=sentence):
+    with refused(InvalidPlan, *told):
         fedhist.simulate(USERS, Small(selector=selector.name), seed=1)
 
 
@@ -253,21 +254,21 @@ def test_a_rule_can_t_charge_while_it_draws():
             return release
 
     fedhist.register(Late)
-    with pytest.raises(InvalidPlan, match="charged the ledger while it drew"):
+    with refused(InvalidPlan, "charged-while-drawing"):
         fedhist.simulate(USERS, Small(release="late"), seed=1)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "sentence"),
+    ("chosen", "code"),
     [
-        ({"scores": np.arange(3)}, "not one finite number a candidate"),
-        ({"scores": ["a"] * 128}, "not one finite number a candidate"),
-        ({"scores": np.full(128, np.nan)}, "not one finite number a candidate"),
-        ({"scores": np.arange(3), "candidates": np.arange(4)}, "not one finite number a candidate"),
-        ({"item_thresholds": [1, 2, 3]}, "outside of the plan's range"),
+        ({"scores": np.arange(3)}, "bad-scores"),
+        ({"scores": ["a"] * 128}, "bad-scores"),
+        ({"scores": np.full(128, np.nan)}, "bad-scores"),
+        ({"scores": np.arange(3), "candidates": np.arange(4)}, "bad-scores"),
+        ({"item_thresholds": [1, 2, 3]}, "threshold-out-of-range"),
     ],
 )
-def test_a_selection_that_can_t_be_shown_is_refused(chosen, sentence):
+def test_a_selection_that_can_t_be_shown_is_refused(chosen, code):
     class Odd(Middle):
         name = "odd"
 
@@ -275,12 +276,12 @@ def test_a_selection_that_can_t_be_shown_is_refused(chosen, sentence):
             return replace(super().select(plan, statistic, source=source), **chosen)
 
     fedhist.register(Odd)
-    with pytest.raises(InvalidPlan, match=f"the selector odd .*{sentence}"):
+    with refused(InvalidPlan, code, "selector odd"):
         fedhist.simulate(USERS, Small(selector="odd"), seed=1)
 
 
 def test_an_engine_that_opens_nothing_is_a_sentence():
-    with pytest.raises(InvalidInput, match="the engine opened a NoneType"):
+    with refused(InvalidInput, "bad-engine"):
         fedhist.simulate(USERS, Small(), engine=lambda population, *, seed, observe: None)
 
 
@@ -295,21 +296,21 @@ def rule_that_builds(name, **changes):
 
 
 @pytest.mark.parametrize(
-    ("field", "change", "sentence"),
+    ("field", "change", "code"),
     [
-        ("histogram", lambda release: release.histogram[1:], "did not build a release with a value for each"),
-        ("histogram", lambda release: release.histogram * np.nan, "did not build a release with a value for"),
-        ("histogram", lambda release: list(release.histogram), "did not build a release with a value for"),
-        ("histogram", lambda release: release.histogram.astype(str), "did not build a release with a value"),
-        ("threshold", lambda release: None, "left the threshold or the standard error open"),
-        ("standard_error", lambda release: math.inf, "left the threshold or the standard error open"),
-        ("labels", lambda release: ["what", "users", "typed"], "gave items names or numbers of its own"),
-        ("keys", lambda release: np.arange(3), "gave items names or numbers of its own"),
+        ("histogram", lambda release: release.histogram[1:], "bad-release"),
+        ("histogram", lambda release: release.histogram * np.nan, "bad-release"),
+        ("histogram", lambda release: list(release.histogram), "bad-release"),
+        ("histogram", lambda release: release.histogram.astype(str), "bad-release"),
+        ("threshold", lambda release: None, "bad-release-numbers"),
+        ("standard_error", lambda release: math.inf, "bad-release-numbers"),
+        ("labels", lambda release: ["what", "users", "typed"], "items-of-its-own"),
+        ("keys", lambda release: np.arange(3), "items-of-its-own"),
     ],
 )
-def test_a_rule_that_builds_what_can_t_be_written_releases_nothing(field, change, sentence):
+def test_a_rule_that_builds_what_can_t_be_written_releases_nothing(field, change, code):
     rule_that_builds("odd", **{field: change})
-    with pytest.raises(InvalidPlan, match=f"the release rule odd .*{sentence}.*; nothing was released"):
+    with refused(InvalidPlan, code, "rule odd"):
         fedhist.simulate(USERS, Small(release="odd"), seed=1)
 
 
@@ -324,7 +325,7 @@ def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
     devices = {"masking": "secagg", "participants": 5, "noise_from": "devices"}
     plan = Small(release="holders", **devices)
     assert not any(kind.round == "release" and kind.admitted(plan) for kind in MEASUREMENTS.values())
-    with pytest.raises(InvalidPlan, match="the release 'holders'"):
+    with refused(InvalidPlan, "unknown-release", "holders"):
         check_runnable(plan, simulated=True)
 
 
@@ -335,7 +336,7 @@ def test_a_measurement_is_of_the_round_that_devices_count_for_it(of):
     class Elsewhere(ClippedSum):
         name, releases, round = "elsewhere", ("elsewhere",), of
 
-    with pytest.raises(InvalidInput, match=f"elsewhere is of the round {of.value}; allowed: select for one"):
+    with refused(InvalidInput, "wrong-round", of.value):
         fedhist.register(Elsewhere)
 
 
@@ -344,7 +345,7 @@ def test_a_rule_can_t_release_what_devices_count_as_a_choice():
         name, measures = "tails", "tail"
 
     fedhist.register(Tails)
-    with pytest.raises(InvalidPlan, match="releases 'tail', which is no measurement of the release"):
+    with refused(InvalidPlan, "wrong-measurement", "tail"):
         check_runnable(Small(release="tails"), simulated=True)
 
 
@@ -446,22 +447,22 @@ class ForAll(ClippedSum):
 
 
 @pytest.mark.parametrize(
-    ("thing", "sentence"),
+    ("thing", "told"),
     [
-        (unnamed(), "has no name"),
-        (Unfinished, "has no charges, select"),
-        (TakesArguments, "without arguments .*register an instance"),
-        (Fixed, "the name fixed is that of a built-in selector"),
-        (type("Odd", (Middle,), {"name": "Odd Name"}), "the name of a selector is 'Odd Name'"),
-        (type("Odd", (Middle,), {"reads": ("counts",)}), "reads 'counts'; allowed: pairs"),
-        (type("Rule", (CentralNoise,), {"name": "discover"}), "that of a built-in release rule"),
-        (Offers, "offers counts, weights, which another one offers"),
-        (ForAll, "is for releases of the project"),
-        (object(), "object is no selector, measurement or release rule"),
+        (unnamed(), ("no-name",)),
+        (Unfinished, ("unfinished-plugin",)),
+        (TakesArguments, ("needs-arguments",)),
+        (Fixed, ("built-in-name", "fixed")),
+        (type("Odd", (Middle,), {"name": "Odd Name"}), ("bad-name", "Odd Name")),
+        (type("Odd", (Middle,), {"reads": ("counts",)}), ("bad-reads", "counts")),
+        (type("Rule", (CentralNoise,), {"name": "discover"}), ("built-in-name",)),
+        (Offers, ("offers-taken",)),
+        (ForAll, ("not-your-release",)),
+        (object(), ("not-a-plugin", "object")),
     ],
 )
-def test_a_bad_one_is_refused_at_once(thing, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
+def test_a_bad_one_is_refused_at_once(thing, told):
+    with refused(InvalidInput, *told):
         fedhist.register(thing)
     assert registered() == ()
 
@@ -471,7 +472,7 @@ def test_a_cell_that_is_run_again_replaces_and_another_source_is_refused():
     fedhist.register(TakesArguments(4))
     assert SELECTORS["takes-arguments"].size == 4
     fedhist.load_plugin(SAMPLES / "mine.py")
-    with pytest.raises(InvalidInput, match=r"a selector mine is registered already, from .*mine\.py"):
+    with refused(InvalidInput, "registered-already", "mine.py"):
         fedhist.register(type("Mine", (Middle,), {"name": "mine"}))
     assert SELECTORS["mine"].version == "1.0"
 

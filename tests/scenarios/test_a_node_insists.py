@@ -28,6 +28,7 @@ from tests.support.api import (
     line_of,
     numbered_identities,
 )
+from tests.support.refusals import refused
 
 ROW = [3, 1, 4, 1, 5, 9]
 VICTIM = 100
@@ -189,7 +190,7 @@ class TestNoise:
         people = enumerate(ten, start=VICTIM)
         nodes = {n: node_of(n, ROW, folder=tmp_path, policy=policy, identity=one) for n, one in people}
         grid = LocalGrid(nodes)
-        with pytest.raises(RoundFailed, match="at least 30"):
+        with refused(RoundFailed, "too-few-users", "30"):
             run_on_grid(grid, plan, directory=ten[0].directory)
         assert all(set(refusals(node)) == {""} for node in grid.nodes.values())
 
@@ -214,7 +215,7 @@ class TestPromises:
         plan = plan_of(
             masking="secagg-signed", participants=6, noise_from="devices", epsilon=1e-6, delta=0.49
         )
-        with pytest.raises(InvalidPlan, match=r"may cost delta 0\.49"):
+        with refused(InvalidPlan, "delta-too-large", "0.49"):
             run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
         assert not grid.asked
         transport = GridTransport(grid, directory=IDENTITIES[0].directory)
@@ -242,7 +243,7 @@ class TestPromises:
         plan = plan_of(masking="none", participants=None)
         policy = Policy(minimum_masking="none")
         grid = LocalGrid({VICTIM: node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=None)})
-        with pytest.raises(RoundFailed, match="not-private"):
+        with refused(RoundFailed, "no-answer", "not-private"):
             run_on_grid(grid, plan, source=SeededSource(3))
         assert not (tmp_path / f"{VICTIM}.memory").exists() or not recalled(tmp_path)
         assert run_on_grid(lab.grid(lab.population()), plan, source=SeededSource(3)).seeded
@@ -253,10 +254,10 @@ class TestPromises:
         config = {"users": 60, "items": 6, "max-threshold": 60, "seed": 3, "ledger": str(tmp_path / "l")}
         run_server_app(grid, config | {"ledger": None})
         before = len(grid.asked)
-        with pytest.raises(InvalidInput, match="a seed and a ledger"):
+        with refused(InvalidInput, "seed-with-ledger"):
             run_server_app(grid, config)
         grid.kind = "flwr-serverapp"
-        with pytest.raises(InvalidInput, match="has a seed, and the run is no simulation"):
+        with refused(InvalidInput, "seed-in-a-deployment"):
             run_server_app(grid, config)
         assert len(grid.asked) == before
         assert not (tmp_path / "l").exists()

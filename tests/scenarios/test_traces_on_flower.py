@@ -14,6 +14,7 @@ from fedhist import InvalidInput, RoundFailed, SparsePopulation
 from fedhist.client import Policy
 from tests.builders import page_in, population_of
 from tests.support.api import TRACE_FILE, DroppedOut, read_settings, read_trace
+from tests.support.refusals import refused
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
 
@@ -188,10 +189,15 @@ class TestSettings:
         assert not (tmp_path / "run" / TRACE_FILE).exists()
 
     @pytest.mark.parametrize(
-        "config", [{"trace": True}, {"trace": "yes", "out": "x"}, {"trace": 1, "out": "x"}]
+        ("config", "code"),
+        [
+            ({"trace": True}, "trace-without-out"),
+            ({"trace": "yes", "out": "x"}, "bad-value"),
+            ({"trace": 1, "out": "x"}, "bad-value"),
+        ],
     )
-    def test_it_is_true_or_false_and_needs_a_folder(self, config: dict[str, Any]) -> None:
-        with pytest.raises(InvalidInput, match="trace"):
+    def test_it_is_true_or_false_and_needs_a_folder(self, config: dict[str, Any], code: str) -> None:
+        with refused(InvalidInput, code, "trace"):
             read_settings({"users": 10, "items": 3} | config)
 
 

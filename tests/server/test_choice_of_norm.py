@@ -32,6 +32,7 @@ from tests.support.api import (
     tight_total,
     total_of,
 )
+from tests.support.refusals import refused
 
 ITEMS = 100
 MASKS = {"masking": "secagg", "participants": 5}
@@ -165,29 +166,29 @@ def test_what_is_charged_does_not_tell_and_is_what_was_planned(mechanism):
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
+    ("settings", "code"),
     [
-        ({"debias": "poisson"}, "auto with debiasing"),
-        ({**MASKS, "noise_from": "devices"}, "auto with noise from devices"),
-        ({"selector": "fixed", "threshold": 3.0}, "auto with a fixed threshold"),
-        ({"domain": "open", "items": None, "release": "truncated-laplace"}, "auto mechanism"),
+        ({"debias": "poisson"}, "auto-mechanism"),
+        ({**MASKS, "noise_from": "devices"}, "auto-mechanism"),
+        ({"selector": "fixed", "threshold": 3.0}, "auto-mechanism"),
+        ({"domain": "open", "items": None, "release": "truncated-laplace"}, "auto-mechanism"),
     ],
 )
-def test_runs_that_do_not_choose_by_norms_must_name_a_mechanism(settings, problem):
-    with pytest.raises(InvalidPlan, match=problem):
+def test_runs_that_do_not_choose_by_norms_must_name_a_mechanism(settings, code):
+    with refused(InvalidPlan, code):
         auto(**settings)
 
 
 def test_other_selectors_must_have_a_mechanism_named():
-    with pytest.raises(InvalidPlan, match=r"dpsgd does not go with the auto mechanism.*weighted-quantile"):
+    with refused(InvalidPlan, "selector-does-not-fit", "weighted-quantile"):
         selector_for(auto(selector="dpsgd"))
 
 
 def test_what_is_not_settled_has_no_norm():
     for ask in ("norm", "unit_noise", "noise_price", "tail_cap"):
-        with pytest.raises(LookupError, match=r"plan\.ways"):
+        with pytest.raises(LookupError):
             getattr(auto(), ask)
-    with pytest.raises(LookupError, match="chooses_mechanism"):
+    with pytest.raises(LookupError):
         Plan(users=3, items=2).ways  # noqa: B018
     with pytest.raises(UnexpectedMessage):
         ClippedSum(auto(), Bound(auto().at_steps(4096)))
@@ -221,7 +222,7 @@ def test_a_participant_cannot_carry_the_gap_around() -> None:
     measurement.check(Summed(values), users)
     masses[:] = users * pairs.l2_totals
     assert int(pairs.rates[-1]) * sum(masses.tolist()) > 2**61
-    with pytest.raises(OutOfBounds, match="mass up to a candidate"):
+    with refused(OutOfBounds, "out-of-bounds"):
         measurement.check(Summed(values), users)
 
 

@@ -11,6 +11,7 @@ from fedhist import Ledger, Plan, Release, SeededSource, run_rounds
 from tests.asking import first_request, release_at, select_request
 from tests.builders import Cohort
 from tests.support.api import MEASUREMENTS, InvalidPlan, Settled, answer, histograms_of, user_weights
+from tests.support.refusals import refused
 
 HARDLY_ANY_NOISE = {"epsilon": 1e6, "epsilon_select": 1e6}
 
@@ -100,16 +101,22 @@ class TestKnownItems:
         cohort = Careless(histograms_of([[1, 1]] * 30), labels=["a", "b"])
         assert released(cohort, known_items="b", **HARDLY_ANY_NOISE).labels == ["b", "a"]
 
-    @pytest.mark.parametrize("known", ["a\na", "", "a\n\nb", "é" * 513])
+    @pytest.mark.parametrize(
+        ("known", "code"),
+        [
+            *((known, "bad-known-items") for known in ("a\na", "", "a\n\nb")),
+            ("é" * 513, "known-item-too-long"),
+        ],
+    )
     def test_a_list_with_one_twice_without_a_name_or_with_too_long_a_name_is_refused(
-        self, known: str
+        self, known: str, code: str
     ) -> None:
-        with pytest.raises(InvalidPlan, match="known item"):
+        with refused(InvalidPlan, code):
             plan_of(10, known_items=known)
 
     def test_they_are_refused_where_nothing_is_discovered(self) -> None:
         for settings in ({"items": 3}, {"domain": "open", "release": "truncated-laplace"}):
-            with pytest.raises(InvalidPlan, match="known items in a plan that discovers none"):
+            with refused(InvalidPlan, "unused-known-items"):
                 Plan(users=10, known_items="a", **settings)
 
 

@@ -22,6 +22,7 @@ from fedhist import (
 from tests.builders import population_of
 from tests.support.api import InvalidPopulation, mean_over_trials
 from tests.support.api import populations_module as populations
+from tests.support.refusals import refused
 
 Dense = npt.NDArray[np.int64]
 MECHANISMS = ("gaussian", "laplace")
@@ -177,14 +178,14 @@ class TestRefusals:
     @pytest.mark.parametrize(("users", "items"), [(9, 3), (11, 3), (10, 2), (10, 4)])
     def test_a_plan_for_another_population(self, users: int, items: int) -> None:
         charges: list[Charge] = []
-        with pytest.raises(InvalidPopulation, match="10 users and 3 items"):
+        with refused(InvalidPopulation, "other-size", "10"):
             simulate(population_of(np.ones((10, 3))), Plan(users=users, items=items), journal=charges.append)
         assert charges == []
 
     def test_a_population_without_a_count(self) -> None:
         charges: list[Charge] = []
         empty, plan = population_of(np.zeros((10, 3), dtype=int)), Plan(users=10, items=3)
-        with pytest.raises(InvalidPopulation, match="no user has any item"):
+        with refused(InvalidPopulation, "no-items"):
             simulate(empty, plan, evaluate=True)
         assert charges == []
         # Without a look at the truth an empty population is released like any other.
@@ -192,7 +193,7 @@ class TestRefusals:
 
     def test_stored_zeros_are_no_counts(self) -> None:
         stored = SparsePopulation.from_arrays([0, 1, 2], [0, 1], [0, 0], domain_size=2)
-        with pytest.raises(InvalidPopulation, match="no user has any item"):
+        with refused(InvalidPopulation, "no-items"):
             simulate(stored, Plan(users=2, items=2), evaluate=True)
 
     def test_a_journal_that_refuses_stops_the_run(self) -> None:

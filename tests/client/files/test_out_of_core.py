@@ -34,6 +34,7 @@ from tests.support.api import MemoryLimit as Memory
 from tests.support.api import grouping_module as grouping
 from tests.support.api import tabulation_module as tabulation
 from tests.support.populations import AnyOrder
+from tests.support.refusals import refused
 
 SMALL = "256MiB"
 
@@ -95,30 +96,32 @@ def test_another_type_in_another_file_is_told_with_the_file(tmp_path: Path) -> N
     place = folder(
         tmp_path, {"1.parquet": pl.DataFrame({"user": [1], "item": [1]}), "2.csv": "user,item\n1,1\n"}
     )
-    with pytest.raises(
-        InvalidPopulation, match=r"users are integers at first, and text from line 2, .* of .*2\.csv"
-    ):
+    with refused(InvalidPopulation, "mixed-column", "line 2", "2.csv"):
         read_population(place)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "told"),
     [
-        ("2.csv", "user,item\na,x\nb\n", r"line 3, column 'item', of .*2\.csv"),
-        ("2.csv", "user,item\na,x\nb,y,z\n", r"line 3 of .*2\.csv has 3 fields"),
+        ("2.csv", "user,item\na,x\nb\n", ("missing-value", "line 3", "2.csv")),
+        ("2.csv", "user,item\na,x\nb,y,z\n", ("too-many-fields", "line 3", "2.csv")),
         (
             "2.jsonl",
             '{"user":"a","item":"x"}\n{"user":"a","item":"y","count":-1}\n',
-            r"line 2, .* of .*2\.jsonl",
+            ("bad-count", "line 2"),
         ),
-        ("2.csv", "", r"2\.csv is empty"),
-        ("2.csv.gz", gzip.compress(b"user,item\n" + b"a,x\n" * 999, mtime=0)[:-20], r"2\.csv\.gz is damaged"),
+        ("2.csv", "", ("empty-file", "2.csv")),
+        (
+            "2.csv.gz",
+            gzip.compress(b"user,item\n" + b"a,x\n" * 999, mtime=0)[:-20],
+            ("damaged-file", "2.csv.gz"),
+        ),
     ],
 )
 def test_the_file_of_a_folder_that_is_broken_is_named_with_its_own_line(
-    tmp_path: Path, name: str, content: str | bytes, words: str
+    tmp_path: Path, name: str, content: str | bytes, told: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidInput, match=words):
+    with refused(InvalidInput, *told):
         read_population(folder(tmp_path, {"1.csv": "user,item\na,x\nb,y\n", name: content}))
 
 
@@ -141,11 +144,11 @@ class TestFolders:
     def test_a_link_to_nothing_is_not_passed_over(self, tmp_path: Path) -> None:
         folder(tmp_path, {"a.csv": "user,item\na,x\n"})
         (tmp_path / "b.csv").symlink_to("gone.csv")
-        with pytest.raises(InvalidFile, match=r"there is no file .*b\.csv"):
+        with refused(InvalidFile, "missing-file", "b.csv"):
             read_population(tmp_path)
 
     def test_a_name_that_the_system_refuses_is_a_sentence(self) -> None:
-        with pytest.raises(InvalidFile, match="can't be opened"):
+        with refused(InvalidFile, "not-readable"):
             read_population(Path("a" * 300 + ".csv"))
 
     def test_a_folder_that_may_not_be_opened_is_not_passed_over(
@@ -160,7 +163,7 @@ class TestFolders:
             return opened(path)
 
         monkeypatch.setattr(os, "scandir", refusing)
-        with pytest.raises(InvalidFile, match=r"closed can't be opened \(Permission denied\)"):
+        with refused(InvalidFile, "not-readable"):
             read_population(tmp_path)
 
     def test_a_folder_may_be_called_like_a_table(self, tmp_path: Path) -> None:
@@ -240,7 +243,7 @@ def test_items_outside_the_list_count_in_a_users_total_in_pieces_too(monkeypatch
         rows = Tabulation(memory=memory_limit(SMALL), rng=SystemSource())
         for place in range(table.height):
             rows.add(table.slice(place, 1))
-        with pytest.raises(InvalidPopulation, match="add up to too much"):
+        with refused(InvalidPopulation, "total-too-large"):
             rows.population(ItemChoice(listed=["x"]))
 
 
@@ -308,9 +311,9 @@ class TestTemporaryFiles:
         folder(tmp_path, {"t.csv": rows, "u.csv.gz": gzip.compress(rows)})
         monkeypatch.setattr(os, "pwrite", full)
         for name in ("t.csv", "u.csv.gz"):
-            with pytest.raises(NotWritten, match="No space left on device") as refused:
+            with refused(NotWritten, "not-written") as caught:
                 read_population(tmp_path / name, memory=SMALL)
-            assert "secret" not in str(refused.value)
+            assert "secret" not in str(caught.value)
 
     def test_after_an_import_that_fails_errors_are_seen(
         self, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
@@ -325,9 +328,9 @@ class TestTemporaryFiles:
         rows = pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"]})
         place = folder(tmp_path, {"t.parquet": rows})
         seen = os.fstat(2)
-        with pytest.raises(NotWritten) as refused:
+        with pytest.raises(NotWritten) as caught:
             read_population(place / "t.parquet", memory=SMALL)
-        assert refused.value.__traceback__ is not None
+        assert caught.value.__traceback__ is not None
         assert os.path.samestat(seen, os.fstat(2))
 
     def test_a_small_temporary_folder_takes_small_files(
@@ -337,22 +340,22 @@ class TestTemporaryFiles:
         path = folder(tmp_path, {"t.csv.gz": gzip.compress(b"user,item\n" + b"a,x\n" * 1000)}) / "t.csv.gz"
         assert read_population(path).users == 1
         path = folder(tmp_path, {"u.csv.gz": gzip.compress(b"user,item\n" + b"a,x\n" * 2000)}) / "u.csv.gz"
-        with pytest.raises(InvalidFile, match=r"for the temporary folder .*; allowed: up to 7,000 bytes"):
+        with refused(InvalidFile, "temporary-folder-too-small", "7,000"):
             read_population(path)
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "0", "-1GB", "1e9", "nan", "255MiB", "1 XB", "", True])
 def test_what_is_no_size_of_memory_is_refused(text: str | bool) -> None:
-    with pytest.raises(InvalidInput, match="--memory is"):
+    with refused(InvalidInput, "bad-memory-limit", "--memory"):
         memory_limit(text)
 
 
 def test_a_lack_of_memory_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder(tmp_path, {"t.csv": "user,item\na,x\n"}) / "t.csv"
 
-    def refused(*_: object, **__: object) -> Any:
+    def exhausted(*_: object, **__: object) -> Any:
         raise OSError("Cannot allocate memory (os error 12)")
 
-    monkeypatch.setattr(pl, "scan_csv", refused)
-    with pytest.raises(InvalidFile, match="not enough memory to read"):
+    monkeypatch.setattr(pl, "scan_csv", exhausted)
+    with refused(InvalidFile, "not-enough-memory"):
         read_population(path)

@@ -15,6 +15,7 @@ from postgresql_server import PASSWORD, running_server
 from fedhist import Columns, InvalidInput
 from tests.builders import table_of
 from tests.support.api import Database, InvalidFile, labels_of, read_node_data
+from tests.support.refusals import refused
 
 NAMES = Columns("who", "what", "n")
 SETUP = """
@@ -67,7 +68,7 @@ def test_rows_come_in_a_stream(server: str) -> None:
     query = "SELECT i::text AS who, 'a' AS what, 1 / (2000000 - i) AS n FROM generate_series(1, 2000000) i"
     batches = Database(server, query).batches(NAMES)
     assert next(batches).height < 500_000
-    with pytest.raises(InvalidFile, match="could not be read"):
+    with refused(InvalidFile, "database-failed"):
         list(batches)
 
 
@@ -89,9 +90,7 @@ def test_kinds_of_values(server: str, column: str, labels: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize(("column", "kind"), [("at", "Datetime"), ("note", "Extension"), ("real", "Float64")])
 def test_kinds_that_are_nobodys_name(server: str, column: str, kind: str) -> None:
-    with pytest.raises(
-        InvalidInput, match=f"column what of the query has values of the type {kind}.*; .*CAST"
-    ):
+    with refused(InvalidInput, "column-type", kind):
         read(server, of_kinds(column), columns=Columns("who", "what"))
 
 
@@ -117,7 +116,7 @@ def test_nothing_is_written(server: str) -> None:
         "DELETE FROM visits RETURNING who, what, n",
         "SELECT who, what, n FROM visits; DELETE FROM visits",
     ):
-        with pytest.raises(InvalidFile, match="could not be read"):
+        with refused(InvalidFile, "database-failed"):
             read(server, query)
     assert read(server, "SELECT who, what, n FROM visits")[0].users == 500
     called, _ = read(
@@ -127,18 +126,22 @@ def test_nothing_is_written(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "state"),
+    ("query", "told"),
     [
-        ("SELECT who, what, (who || 'alice-clinic')::int AS n FROM visits", "ComputeError"),
-        ("SELECT alice_clinic FROM visits", "SQLSTATE 42703"),
-        ("SELECT who, what, n FROM alice_clinic", "SQLSTATE 42P01"),
+        ("SELECT who, what, (who || 'alice-clinic')::int AS n FROM visits", ("database-failed",)),
+        ("SELECT alice_clinic FROM visits", ("database-failed", "42703")),
+        ("SELECT who, what, n FROM alice_clinic", ("database-failed",)),
     ],
 )
 def test_what_the_server_says_stays_there(
-    server: str, query: str, state: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    server: str,
+    query: str,
+    told: tuple[str, ...],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(InvalidFile, match=state) as error:
+    with refused(InvalidFile, *told) as error:
         read(server, query)
     said = str(error.value) + caplog.text + "".join(capfd.readouterr())
     assert "alice" not in said
@@ -157,7 +160,7 @@ def test_a_column_that_changes_its_kind_later_on(server: str) -> None:
 
 def test_a_wrong_password_is_not_shown(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDHIST_TEST_PASSWORD", "hunter2")
-    with pytest.raises(InvalidFile, match=r"could not be read \(OperationalError") as error:
+    with refused(InvalidFile, "database-failed") as error:
         read(server, "SELECT 1")
     assert "hunter2" not in str(error.value)
     assert "reader" not in str(error.value)

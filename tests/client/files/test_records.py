@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedhist import InvalidInput, SparsePopulation, read_population
 from tests.support.api import MAX_USER_TOTAL, InvalidFile, InvalidPopulation
 from tests.support.populations import AnyOrder
+from tests.support.refusals import refused
 
 Write = Callable[..., Path]
 # A null character is what tells a binary file from text.
@@ -81,11 +82,11 @@ class TestMatrices:
         assert (listed.labels, listed.dropped_items, listed.dropped_count) == (("2", "9", "0"), 1, 6)
 
     def test_names_for_numbered_columns_are_refused(self, matrix: Write) -> None:
-        with pytest.raises(InvalidInput, match="only numbers"):
+        with refused(InvalidInput, "numbered-items"):
             read_population(matrix(scipy.sparse.csr_array([[1, 5]])), items=["apple", "pear"])
 
     def test_dense_arrays_are_refused(self, arrays: Write) -> None:
-        with pytest.raises(InvalidFile, match="holds no sparse matrix"):
+        with refused(InvalidFile, "not-a-matrix"):
             read_population(arrays(table=np.ones((2, 2))))
 
     @pytest.mark.parametrize("key", ["data", "format"])
@@ -188,21 +189,21 @@ class TestText:
         assert dense(read_population(text(f"user,item,count\na,x,{count}\n"))) == [[2]]
 
     @pytest.mark.parametrize(
-        ("wrong", "words"),
+        ("wrong", "code"),
         [
-            ("-1", "negative"),
-            ("1.5", "not a whole number"),
-            ("nan", "not finite"),
-            ("inf", "not finite"),
-            ("", "missing"),
-            ("many", "not a number"),
-            ("99999999999999999999", "above"),
-            (str(MAX_USER_TOTAL + 1), "above"),
+            ("-1", "bad-count"),
+            ("1.5", "bad-count"),
+            ("nan", "bad-count"),
+            ("inf", "bad-count"),
+            ("", "missing-value"),
+            ("many", "count-not-a-number"),
+            ("99999999999999999999", "bad-count"),
+            (str(MAX_USER_TOTAL + 1), "bad-count"),
         ],
     )
-    def test_a_wrong_count_is_named_by_its_line_and_column(self, text: Write, wrong: str, words: str) -> None:
+    def test_a_wrong_count_is_named_by_its_line_and_column(self, text: Write, wrong: str, code: str) -> None:
         path = text(f"user,item,count\nann,tea,1\nbob,tea,{wrong}\ncid,tea,{wrong}\n")
-        with pytest.raises(InvalidPopulation, match=rf"count .* line 3, column 'count', .*{words}") as caught:
+        with refused(InvalidPopulation, code, "line 3, column 'count'") as caught:
             read_population(path)
         assert "bob" not in str(caught.value)
 
@@ -210,12 +211,12 @@ class TestText:
         ("row", "column"), [(",x,1", "user"), ("a,,1", "item"), ("", "user"), ("a", "item")]
     )
     def test_a_missing_user_or_item_is_named_by_its_line(self, text: Write, row: str, column: str) -> None:
-        with pytest.raises(InvalidPopulation, match=f"the {column} in line 4, .*is missing"):
+        with refused(InvalidPopulation, "missing-value", column, "line 4"):
             read_population(text(f"user,item,count\na,x,1\nb,x,1\n{row}\nc,x,1\n"))
 
     def test_a_users_total_is_limited_over_all_rows(self, text: Write) -> None:
         path = text(f"user,item,count\na,x,1\nb,x,{MAX_USER_TOTAL}\na,y,1\nb,y,1\n")
-        with pytest.raises(InvalidPopulation, match=r"user in line 3, .*add up"):
+        with refused(InvalidPopulation, "total-too-large", "line 3"):
             read_population(path)
 
     @pytest.mark.parametrize(
@@ -224,11 +225,11 @@ class TestText:
     def test_missing_or_doubled_columns_are_told(self, text: Write, header: str) -> None:
         known = [name.lower() for name in header.split(",") if name.lower() in ("user", "item", "count")]
         said = f"columns, and {', '.join(known) or 'none of user, item and count'} among their names"
-        with pytest.raises(InvalidFile, match=f"{said}.*one column user, one column item"):
+        with refused(InvalidFile, "unknown-columns", said):
             read_population(text(f"{header}\n1,2,3,4\n"))
 
     def test_a_single_column_is_a_question_of_the_separator(self, text: Write) -> None:
-        with pytest.raises(InvalidFile, match="the character between the fields with --separator"):
+        with refused(InvalidFile, "unknown-columns", "--separator"):
             read_population(text("user;item\nana;park\n"))
 
     @pytest.mark.parametrize(
@@ -324,13 +325,13 @@ class TestParquet:
         assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=counts))) == [[one], [0]]
 
     def test_a_column_of_nothing_but_nulls(self, parquet: Write) -> None:
-        with pytest.raises(InvalidPopulation, match=r"the user in row 1, .*missing"):
+        with refused(InvalidPopulation, "missing-value", "row 1"):
             read_population(parquet(user=[None, None], item=["a", "b"]))
 
     def test_other_types_are_refused(self, parquet: Write) -> None:
-        with pytest.raises(InvalidFile, match=r"column user .* has the type Float64"):
+        with refused(InvalidFile, "column-type"):
             read_population(parquet(user=[1.0], item=["x"]))
-        with pytest.raises(InvalidPopulation, match="the counts have the type"):
+        with refused(InvalidPopulation, "column-type"):
             read_population(parquet(user=["a"], item=["x"], count=[[1]]))
 
 
@@ -375,7 +376,7 @@ class TestChoiceOfItems:
         ],
     )
     def test_impossible_choices_are_refused(self, text: Write, choice: dict[str, Any]) -> None:
-        with pytest.raises(InvalidInput, match="allowed"):
+        with pytest.raises(InvalidInput):
             read_population(text(self.CONTENT), **choice)
 
 
@@ -383,24 +384,24 @@ class TestPaths:
     @pytest.mark.parametrize("name", ["rows.npz", "rows.csv", "rows.csv.gz", "rows.tsv", "rows.parquet"])
     def test_missing_empty_and_directory(self, tmp_path: Path, name: str) -> None:
         path = tmp_path / name
-        with pytest.raises(InvalidFile, match="there is no file"):
+        with refused(InvalidFile, "missing-file"):
             read_population(path)
         path.touch()
-        with pytest.raises(InvalidFile, match="is empty"):
+        with refused(InvalidFile, "empty-file"):
             read_population(path)
         path.unlink()
         path.mkdir()
-        with pytest.raises(InvalidFile, match=r"the folder .* has no tables"):
+        with refused(InvalidFile, "folder-without-tables"):
             read_population(path)
 
     @pytest.mark.parametrize("name", ["rows.xlsx", "rows", "rows.gz", "rows.npy", "rows.npz.gz"])
     def test_unknown_suffixes_are_refused(self, text: Write, name: str) -> None:
-        with pytest.raises(InvalidFile, match=r"suffix that is not known; allowed: \.npz, \.csv"):
+        with refused(InvalidFile, "unknown-suffix"):
             read_population(text("user,item\na,x\n", name))
 
     @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv.gz"])
     def test_text_under_another_suffix_is_refused(self, text: Write, suffix: str) -> None:
-        with pytest.raises(InvalidFile, match=f"does not hold what its suffix {suffix} says"):
+        with refused(InvalidFile, "not-what-its-suffix-says", suffix):
             read_population(text(b"user,item\na,x\n", f"rows{suffix}"))
 
     def test_a_link_is_followed_and_a_broken_one_is_missing(self, text: Write, tmp_path: Path) -> None:
@@ -408,15 +409,13 @@ class TestPaths:
         link.symlink_to(text("user,item\na,x\n"))
         assert read_population(link).users == 1
         (tmp_path / "rows.csv").unlink()
-        with pytest.raises(InvalidFile, match="there is no file"):
+        with refused(InvalidFile, "missing-file"):
             read_population(link)
 
 
 def test_a_file_without_names_of_columns_is_refused_without_quoting_it(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("ann,tea,3\nbob,coffee,1\n")
-    with pytest.raises(
-        InvalidFile, match="has 3 columns, and none of user, item and count among their names"
-    ) as caught:
+    with refused(InvalidFile, "unknown-columns") as caught:
         read_population(path)
     assert not {"ann", "tea"} & set(str(caught.value).replace(",", " ").split())

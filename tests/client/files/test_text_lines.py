@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedhist import Columns, InvalidInput, read_population
 from tests.support.api import InvalidFile, InvalidPopulation, parse_items, read_node_data, records
+from tests.support.refusals import refused
 
 Write = Callable[..., Path]
 
@@ -30,78 +31,78 @@ def written(tmp_path: Path) -> Write:
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "told"),
     [
         (
             b"user,item\na,x\nann,caf\xe9\n",
-            r"line 3 of .* is not in UTF-8: byte 0xE9 at position 21 .*Latin-1; .*iconv",
+            ("not-utf8", "line 3", "21"),
         ),
-        (b"user,item\na,x\nann,\x93tea\x94\n", r"line 3 of .*byte 0x93 .*Windows-1252"),
+        (b"user,item\na,x\nann,\x93tea\x94\n", ("not-utf8", "line 3")),
         (
             "user,item\nann,tea\n".encode("utf-16"),
-            r"byte 0xFF at position 0 .* looks like UTF-16; .*iconv -f UTF-16",
+            ("not-utf8",),
         ),
-        (b"user,item\na,x\nann,tea,much\n", r"line 3 of .* has 3 fields, and the first line has 2"),
-        (b'user,item\na,"two\nlines"\nann,tea,much\n', r"line 4 of .* has 3 fields"),
-        (b'user,item\na,x\nb,"tea\nann,y\n', r"a quote opens in line 3, field 2, and is never closed"),
-        (b'user,item\na,"two\nlines"\nb,x\n"ann,tea\n', r"a quote opens in line 5, field 1"),
+        (b"user,item\na,x\nann,tea,much\n", ("too-many-fields", "line 3")),
+        (b'user,item\na,"two\nlines"\nann,tea,much\n', ("too-many-fields", "line 4")),
+        (b'user,item\na,x\nb,"tea\nann,y\n', ("bad-quotes", "line 3")),
+        (b'user,item\na,"two\nlines"\nb,x\n"ann,tea\n', ("bad-quotes", "line 5")),
         (
             b'user,item\na,"tea" ann\n',
-            r"a quote opens in line 2, field 2, and text follows where it closes in line 2",
+            ("bad-quotes", "line 2"),
         ),
-        (b'user,item\na,"tea\nb,"milk"\n', r"a quote opens in line 2, field 2, .* closes in line 3"),
+        (b'user,item\na,"tea\nb,"milk"\n', ("bad-quotes", "line 2", "line 3")),
         (
             b'user,item\na,ann"tea\nb,y\n',
-            r"in line 2, field 2, a quote stands inside of a field without quotes",
+            ("bad-quotes", "line 2"),
         ),
     ],
 )
 def test_the_refused_line_is_named_and_never_quoted(
-    written: Write, name: str, content: bytes, words: str
+    written: Write, name: str, content: bytes, told: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidFile, match=words) as caught:
+    with refused(InvalidFile, *told) as caught:
         read_population(written(content, name))
     assert not {"ann", "tea"} & set(str(caught.value).replace(",", " ").split())
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "told"),
     [
         (
             b'user,item,count\na,"two\nlines",1\n\xef\xbb\xbf,x,many\n',
-            r"the count in line 4, column 'count', of .*rows",
+            ("count-not-a-number", "line 4", "count"),
         ),
         (
             b"\xef\xbb\xbfuser,item,count\r\na,x,1\r\nb,x,-1\r\n",
-            r"the count at line 3, column 'count', of .* is negative",
+            ("bad-count", "line 3", "count"),
         ),
         (
             b"user,item,count\na,x,1\nb\n",
-            r"item in line 3, column 'item', .*\(it has 1 field, the first line 3\) is missing",
+            ("missing-value", "line 3"),
         ),
-        (b"user,item\na,x\n\n", r"the user in line 3, .*\(it has 1 field, the first line 2\) is missing"),
+        (b"user,item\na,x\n\n", ("missing-value", "line 3", "line 2")),
     ],
 )
-def test_a_wrong_value_is_named_by_its_line(written: Write, content: bytes, words: str) -> None:
-    with pytest.raises(InvalidPopulation, match=words):
+def test_a_wrong_value_is_named_by_its_line(written: Write, content: bytes, told: tuple[str, ...]) -> None:
+    with refused(InvalidPopulation, *told):
         read_population(written(content))
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "told"),
     [
-        (b'{"user": "a", "item": "x"}\n\n{"user": "ann"\n', "line 3 of .* is not JSON"),
-        (b'{"user": "a", "item": "x"}\n[1]\n', "line 2 of .* is no JSON object but a list"),
-        (b'\xef\xbb\xbf{"user": "a", "item": "x"}\n', "line 1 of .* begins with a byte order mark"),
-        (b'{"user": "ann\xe9", "item": "x"}\n', "line 1 of .* byte 0xE9"),
+        (b'{"user": "a", "item": "x"}\n\n{"user": "ann"\n', ("not-a-json-object", "line 3")),
+        (b'{"user": "a", "item": "x"}\n[1]\n', ("not-a-json-object", "line 2")),
+        (b'\xef\xbb\xbf{"user": "a", "item": "x"}\n', ("not-a-json-object", "line 1")),
+        (b'{"user": "ann\xe9", "item": "x"}\n', ("not-utf8", "line 1")),
         (
             b'{"user": "a", "item": "x"}\n\n{"user": "ann"}\n',
-            "the item in line 3, key 'item', of .* is missing",
+            ("missing-value", "line 3"),
         ),
     ],
 )
-def test_lines_of_json(written: Write, content: bytes, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words) as caught:
+def test_lines_of_json(written: Write, content: bytes, told: tuple[str, ...]) -> None:
+    with refused(InvalidInput, *told) as caught:
         read_population(written(content, "rows.jsonl"))
     assert "ann" not in str(caught.value)
 
@@ -111,7 +112,7 @@ def test_a_node_tells_no_line(written: Write) -> None:
         "a.csv": b"user,item\na,x\nb,x,y\n",
         "a.jsonl": b'{"user": "a", "item": "x"}\n[]\n',
     }.items():
-        with pytest.raises(InvalidFile, match="is damaged or does not follow its format") as caught:
+        with refused(InvalidFile, "damaged-file") as caught:
             read_node_data(written(content, name))
         assert "line 3" not in str(caught.value)
 
@@ -140,19 +141,17 @@ def test_records_are_the_rows_that_polars_sees(rows: list[list[str] | None], end
 
 
 def test_repeats_in_lists_of_items_are_named_by_their_lines(tmp_path: Path, written: Write) -> None:
-    with pytest.raises(InvalidFile, match=r"line 5 repeats line 1") as caught:
+    with refused(InvalidFile, "repeated-item", "line 5", "line 1") as caught:
         parse_items(b"tea\r\n\r\nmilk\r\n\r\ntea\r\n", name="items.txt")
     assert "tea" not in str(caught.value)
-    with pytest.raises(InvalidFile, match=r"line 2 of items.txt is not in UTF-8: byte 0xE9 at position 7"):
+    with refused(InvalidFile, "not-utf8", "line 2", "items.txt"):
         parse_items(b"tea\ncaf\xe9\n", name="items.txt")
-    with pytest.raises(InvalidInput, match="item 2 of the list of items repeats item 0"):
+    with refused(InvalidInput, "repeated-item"):
         read_population(written(b"user,item\na,x\n"), items=[7, "x", "7"])
 
 
 def test_a_missing_column_of_ones_own_is_named_and_the_header_is_not_quoted(written: Write) -> None:
     path = written(b"ann,tea\nbob,tea\n")
-    with pytest.raises(
-        InvalidFile, match="has 2 columns, and none of them is called 'who', 'what'"
-    ) as caught:
+    with refused(InvalidFile, "missing-column", "who", "what") as caught:
         read_population(path, columns=Columns("who", "what"))
     assert "tea" not in str(caught.value)

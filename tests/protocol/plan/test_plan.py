@@ -152,7 +152,7 @@ def test_a_plan_has_the_parts_that_its_fields_ask_for():
     [(OPEN, "closed"), (CLOSED, "open"), (CLOSED, "masks"), (CLOSED, "fixed_threshold")],
 )
 def test_a_part_that_a_plan_does_not_have_is_a_mistake_in_the_program(plan: Plan, part: str):
-    with pytest.raises(LookupError, match="ask"):
+    with pytest.raises(LookupError):
         getattr(plan, part)
 
 

@@ -43,6 +43,7 @@ from tests.support.api import (
 from tests.support.api import cores_module as cores
 from tests.support.api import split_passes as split
 from tests.support.engines import plans_for
+from tests.support.refusals import refused
 
 USERS = materialise(HeavyTailedPopulation(users=300, items=12, seed=2))
 NAMED = materialise(ZipfPopulation(users=400, items=30, seed=3))
@@ -173,17 +174,17 @@ class TestTheSameForAnyNumber:
 
 class TestAWorkerThatFails:
     def test_and_is_gone_fails_the_pass(self) -> None:
-        with pytest.raises(RoundFailed, match=r"a worker process ended .* nothing was released"):
+        with refused(RoundFailed, "worker-ended"):
             in_a_part(USERS, die)
 
     def test_leaves_no_crew_behind(self) -> None:
         with ForkedCrew(USERS, 2) as crew:
             for _ in range(2):
-                with pytest.raises(RoundFailed, match="a worker process ended"):
+                with refused(RoundFailed, "worker-ended"):
                     crew([Doing(die)])
 
     def test_with_a_sentence_of_ours_says_it(self) -> None:
-        with pytest.raises(InvalidPopulation, match=r"^bad; allowed: good; mend it\.$"):
+        with refused(InvalidPopulation, "invalid-population", "bad; allowed: good; mend it."):
             in_a_part(USERS, refuse)
 
     def test_with_too_little_memory_says_it(self) -> None:
@@ -191,8 +192,9 @@ class TestAWorkerThatFails:
             in_a_part(USERS, fill)
 
     def test_with_an_error_that_can_t_travel_is_named_without_its_text(self) -> None:
-        with pytest.raises(RoundFailed, match=r"^a worker failed \(Odd\); nothing was released$"):
+        with refused(RoundFailed, "worker-failed", "(Odd)") as caught:
             in_a_part(USERS, fail)
+        assert "user 7" not in str(caught.value)
 
     def test_because_parts_hold_others_than_they_say_fails_the_round(self) -> None:
         class Lying:
@@ -207,7 +209,7 @@ class TestAWorkerThatFails:
         request = select_request(Plan(users=300, items=12))
         with (
             open_in_process(Lying(), seed=1, workers=2) as transport,
-            pytest.raises(RoundFailed, match=r"Check the population's part\(\)"),
+            refused(RoundFailed, "users-missing"),
         ):
             transport.total(request)
 
@@ -306,11 +308,11 @@ class TestHowMany:
 
     @pytest.mark.parametrize("workers", [0, -1, 257, 1.5, True])
     def test_others_are_refused(self, workers: Any) -> None:
-        with pytest.raises(InvalidInput, match="from 1 to 256"):
+        with refused(InvalidInput, "bad-workers", "256"):
             fedhist.histogram(USERS, workers=workers)
 
     def test_on_another_engine_they_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="does not apply to the engine flower-simulation"):
+        with refused(InvalidInput, "engine-without-workers", "flower-simulation"):
             fedhist.histogram(USERS, workers=2, engine="flower-simulation")
 
 

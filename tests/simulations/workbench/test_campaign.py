@@ -11,6 +11,7 @@ import pytest
 import fedhist
 from fedhist import InvalidInput
 from tests.campaigns import SHOPS, WEEKS, visits
+from tests.support.refusals import refused
 
 
 def made_in(folder: Path, **changes: Any) -> fedhist.Campaign:
@@ -47,16 +48,16 @@ def test_a_campaign_says_what_is_due_spent_left_and_released(tmp_path: Path) -> 
 
 
 def test_a_mistake_is_said_in_the_words_of_python_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="total_delta without total_epsilon"):
+    with refused(InvalidInput, "total-delta-alone", "total_delta", "total_epsilon"):
         made_in(tmp_path, total_epsilon=None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
         made_in(tmp_path, epsilom=1)
-    with pytest.raises(InvalidInput, match="of its own"):
+    with refused(InvalidInput, "fields-of-the-campaign"):
         made_in(tmp_path, delta=1e-6)
     assert list(tmp_path.iterdir()) == []
     campaign = made_in(tmp_path)
     for data in (None, "synthetic:poisson"):
-        with pytest.raises(InvalidInput, match="without times"):
+        with refused(InvalidInput, "no-times"):
             campaign.run(data)
 
 
@@ -78,24 +79,24 @@ def test_items_may_be_whole_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "told"),
     [
-        ({"items": ["a", "a"]}, "repeats item 0"),
-        ({"items": ["a", ""]}, "empty"),
-        ({"items": ["a\nb"]}, "line of text"),
-        ({"items": ["\ud800"]}, "line of text"),
-        ({"items": ["a"], "bins": [1, 2]}, "bins together"),
-        ({"items": None, "bins": ["one", "two"]}, "rising numbers"),
-        ({"spare": 1.5}, "spare is 1.5"),
-        ({"delay": "3"}, "delay is '3'"),
-        ({"total_epsilon": "3"}, "total_epsilon is '3'"),
-        ({"windows": 2020}, "the calendar is 2020"),
-        ({"normalise": "upper"}, "nfc, casefold"),
+        ({"items": ["a", "a"]}, ("repeated-item",)),
+        ({"items": ["a", ""]}, ("bad-item",)),
+        ({"items": ["a\nb"]}, ("bad-item",)),
+        ({"items": ["\ud800"]}, ("bad-item",)),
+        ({"items": ["a"], "bins": [1, 2]}, ("bins-with-other-items",)),
+        ({"items": None, "bins": ["one", "two"]}, ("edge-not-a-number",)),
+        ({"spare": 1.5}, ("bad-value", "1.5", "spare")),
+        ({"delay": "3"}, ("bad-value", "3", "delay")),
+        ({"total_epsilon": "3"}, ("bad-value", "total_epsilon", "3")),
+        ({"windows": 2020}, ("not-a-calendar", "2020")),
+        ({"normalise": "upper"}, ("bad-value", "normalise")),
     ],
 )
 def test_what_is_no_campaign_is_refused_and_leaves_nothing(
-    tmp_path: Path, wrong: dict[str, Any], says: str
+    tmp_path: Path, wrong: dict[str, Any], told: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidInput, match=says):
+    with refused(InvalidInput, *told):
         made_in(tmp_path, **wrong)
     assert list(tmp_path.iterdir()) == []

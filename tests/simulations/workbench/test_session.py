@@ -14,6 +14,7 @@ import pytest
 import fedhist
 from tests.builders import files_in, runs_in
 from tests.support.api import what_fits
+from tests.support.refusals import refused
 
 FRAME = pd.DataFrame({"user": [f"u{n % 300}" for n in range(900)], "item": ["tea", "milk", "tea"] * 300})
 ASKED: dict[str, Any] = {"items": ["tea", "milk"], "epsilon": 0.9, "epsilon_select": 0.1}
@@ -127,7 +128,7 @@ class TestLedger:
             with fedhist.Session(str(ledger), **same) as session:
                 assert session.left.epsilon == pytest.approx(2 - session.spent.epsilon)
                 assert session.spent.epsilon > 0.8
-        with pytest.raises(fedhist.InvalidInput, match=r"limit of .* is epsilon 2 .* and epsilon 3"):
+        with refused(fedhist.InvalidInput, "other-limit"):
             fedhist.Session(ledger, epsilon=3, delta=1e-5)
         assert session.limit == fedhist.Limit(2, 1e-5)
 
@@ -143,7 +144,7 @@ class TestLedger:
 
     def test_one_without_a_limit_gets_one(self, ledger: Path) -> None:
         fedhist.histogram(FRAME, **ASKED, ledger=ledger)
-        with pytest.raises(fedhist.InvalidInput, match="has no limit"):
+        with refused(fedhist.InvalidInput, "no-limit"):
             fedhist.Session(ledger)
         session = fedhist.Session(ledger, epsilon=1.5, delta=1e-5)
         assert session.left.epsilon == pytest.approx(1.5 - session.spent.epsilon)
@@ -152,7 +153,7 @@ class TestLedger:
     def test_one_that_vanished_does_not_come_back_empty(self, ledger: Path) -> None:
         session = fedhist.Session(ledger, epsilon=2, delta=1e-5)
         ledger.unlink()
-        with pytest.raises(fedhist.InvalidInput, match="no ledger"):
+        with refused(fedhist.InvalidInput, "no-ledger"):
             session.histogram(FRAME, **ASKED)
         assert files_in(ledger.parent) == []
         assert repr(session) == "Session('people.ledger', which can't be read)"
@@ -163,12 +164,12 @@ class TestLedger:
             assert isinstance(session.history, pl.DataFrame)
             assert session.left.epsilon == pytest.approx(2 - session.spent.epsilon)
         assert not session.ledger.path.parent.exists() and repr(session) == "Session(closed)"
-        with pytest.raises(fedhist.InvalidInput, match="closed"):
+        with refused(fedhist.InvalidInput, "session-closed"):
             session.histogram(FRAME, **ASKED)
         for name in ("spent", "left", "history"):
-            with pytest.raises(fedhist.InvalidInput, match="the session is closed"):
+            with refused(fedhist.InvalidInput, "session-closed"):
                 getattr(session, name)
 
     def test_without_a_file_it_needs_a_limit(self) -> None:
-        with pytest.raises(fedhist.InvalidInput, match="without a ledger and without a limit"):
+        with refused(fedhist.InvalidInput, "no-limit"):
             fedhist.Session()
