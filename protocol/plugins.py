@@ -153,10 +153,11 @@ class Registry(dict[str, T], Generic[T]):
             look_for(self.kind, name)
         return self.get(name)
 
-    def with_installed(self) -> Registry[T]:
-        """The same, after all installed packages were looked at."""
+    def with_installed(self) -> dict[str, T]:
+        """All there are, with those of installed packages: the project's own, then the others by name."""
         look_for(self.kind)
-        return self
+        others = sorted(set(self) - set(self.built_in))
+        return {name: self[name] for name in (*self.built_in, *others)}
 
     def taken(self, thing: Any) -> T:
         """What is kept of this class or instance."""
@@ -369,21 +370,20 @@ def _load_installed(kind: Kind, point: EntryPoint) -> None:
         )
 
 
-def used_by(selector: str | None, release: str | None) -> tuple[Plugin, ...]:
-    """The plugins of a plan with this selector and this release: they, and the measurements that they read.
+def found(kind: Kind, name: str | None) -> Plugin | None:
+    """The plugin of this name, which is looked for in installed packages if it is not known; None for our own."""
+    if name is not None and name not in (SELECTOR_NAMES if kind is Kind.SELECTOR else RELEASE_NAMES):
+        look_for(kind, name)
+    return plugin_named(kind, name)
 
-    A name that is not known is looked for in installed packages.
-    """
-    found = []
-    for kind, name, own in (
-        (Kind.SELECTOR, selector, SELECTOR_NAMES),
-        (Kind.RELEASE, release, RELEASE_NAMES),
-    ):
-        if name is not None and name not in own:
-            look_for(kind, name)
-        if plugin := plugin_named(kind, name):
-            found += [plugin, *_measurements_of(plugin.thing)]
-    return tuple(dict.fromkeys(found))
+
+def used_by(selector: str | None, release: str | None) -> tuple[Plugin, ...]:
+    """The plugins of a plan with this selector and this release: they, and the measurements that they read."""
+    used = []
+    for plugin in (found(Kind.SELECTOR, selector), found(Kind.RELEASE, release)):
+        if plugin is not None:
+            used += [plugin, *_measurements_of(plugin.thing)]
+    return tuple(dict.fromkeys(used))
 
 
 def _measurements_of(thing: Any) -> Iterator[Plugin]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import signal
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,19 @@ gc.disable()
 
 # A shell's background job ignores Ctrl-C, and so would every process that it starts: `nohup pytest &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """The baselines come in through entry points, which an installation of an older tree does not have."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    for group, declared in project["entry-points"].items():
+        if missing := set(declared) - entry_points(group=group).names:
+            raise pytest.UsageError(
+                f"fedhist was installed before pyproject.toml had {', '.join(sorted(missing))}: run "
+                "'.venv/bin/pip install --no-deps --no-build-isolation -e .' again"
+            )
 
 
 def pytest_collection_finish() -> None:

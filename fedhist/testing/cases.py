@@ -42,7 +42,7 @@ PLANS: dict[str, Plan] = {
         "masked debiased": _CLOSED | _MASKED | {"debias": "poisson"},
         "masked discovered": _DISCOVERED_MASKED,
         "device noise, weights": _DEVICES,
-        "device noise, counts": _DEVICES | {"selector": "m-quantile"},
+        "device noise, counts": _DEVICES | {"selector": "quantile", "mechanism": "laplace"},
         "device noise, laplace": _DEVICES | {"mechanism": "laplace"},
         "device noise, discovered": _DISCOVERED_MASKED | {"noise_from": "devices"},
     }.items()
@@ -55,8 +55,10 @@ HUGE = 2**29
 
 def variant(plan: Plan, **changes: Any) -> Plan | None:
     """The plan with these changes; None if there is no such plan."""
+    document = plan.to_json() | changes
+    document.pop("plugins", None)
     try:
-        return Plan.from_json(plan.to_json() | changes)
+        return Plan.from_json(document)
     except InvalidPlan:
         return None
 

@@ -23,10 +23,7 @@ TABLE_TRUST = (
 )
 """What masks over an open domain do not give, for help, notes and documents."""
 
-SELECTOR_NAMES = (
-    "weighted-quantile", "dpsgd", "output-perturbation", "m-quantile", "quantile", "exponential-v",
-    "exponential-sharp", "fixed", "oracle", "median", "p90",
-)  # fmt: skip
+SELECTOR_NAMES = ("weighted-quantile", "quantile", "exponential-v", "fixed", "oracle")
 """The selectors of the project: any other one comes from outside."""
 
 RELEASE_NAMES = ("discover", "truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
@@ -85,9 +82,9 @@ class PlanFields:
     selector: str = _field(
         FILLED_IN,
         "How the threshold, the contribution bound of a user, is chosen. Closed domain, and after a discovery: "
-        "weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile (laplace, or debias). One release above a "
-        "bar: exponential-v, exponential-sharp. Without a choice: fixed, which takes --threshold. Not private, for "
-        "comparison: oracle; above a bar also median, p90.",
+        "weighted-quantile, quantile (laplace, or debias). One release above a bar: exponential-v. Without a choice: "
+        "fixed, which takes --threshold. The paper's, for comparison: dpsgd, output-perturbation, m-quantile; above a "
+        "bar exponential-sharp. Not private, for comparison: oracle; above a bar also median, p90.",
         filled_in="weighted-quantile; quantile with debias; exponential-v for one release above a bar",
         symbol="NAME",
     )

@@ -39,7 +39,7 @@ from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
-from fedhist.protocol.plugins import check_described, check_same, named_by, read_names
+from fedhist.protocol.plugins import Kind, check_described, check_same, found, named_by, read_names
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -61,9 +61,6 @@ _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 _NEWER = ("window",)
 """Fields that are in a plan's JSON only if they are set."""
 
-_OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
-"""Selectors that read sums by key: a plan that names one and no release is for the paper's one release above a bar."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(PlanFields):
@@ -79,7 +76,7 @@ class Plan(PlanFields):
         window = window_in(self.window)
         self._set("window", None if window is None else window.text)
         if self.is_open:
-            self._fill_in("release", "truncated-laplace" if self.selector in _OF_ONE_RELEASE else "discover")
+            self._fill_in("release", "truncated-laplace" if self._reads_sums_by_key else "discover")
         one_release = self.is_open and not self.discovers
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.per_item and self.items == 1
@@ -129,6 +126,13 @@ class Plan(PlanFields):
         """Whether a plan that names no mechanism leaves it to the run: after a discovery, where the run can choose."""
         by_norms = self.selector in (None, "weighted-quantile") and self.threshold is None
         return self.discovers and by_norms and not (self.noise_by_devices or self.per_item)
+
+    @property
+    def _reads_sums_by_key(self) -> bool:
+        """Whether the selector is one for the paper's one release above a bar, if the plan names none."""
+        plugin = found(Kind.SELECTOR, self.selector)
+        reads = {name for name, _ in plugin.thing.reads} if plugin else set()
+        return self.selector == "exponential-v" or reads == {"expected-counts"}
 
     @property
     def discovers(self) -> bool:

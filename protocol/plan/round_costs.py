@@ -7,13 +7,12 @@ noise is known if it is one of the project's own:
 | round 1 | zCDP, beside epsilon-select and delta-select |
 |---|---|
 | noise of devices | that of its Gaussian noise, or of its Laplace noise |
-| an exponential mechanism: `weighted-quantile`, `quantile`, `exponential-v`, `exponential-sharp` | bounded range |
-| Gaussian steps: `dpsgd`, `m-quantile` | Gaussian |
-| `output-perturbation` | pure |
+| an exponential mechanism: `weighted-quantile`, `quantile`, `exponential-v` | bounded range |
+| a selector from outside | what this side's own copy of it declares |
 | any other selector | approximate: nothing is known but epsilon-select and delta-select |
 
-The selectors `oracle`, `median` and `p90` read exact sums, and a method from outside may say that it is not private:
-`promises` has the answer, for devices that refuse such plans.
+The selector `oracle` reads exact sums, and a method from outside may say that it is not private: `promises` has the
+answer, for devices that refuse such plans.
 
 Releases of rules from outside and those above a bar are approximate. Charges of a server that runs the plan are never
 above this, in any of the four numbers (a test compares them for every kind of plan). The slack of noise in shares of
@@ -21,6 +20,8 @@ devices, below 10^-40, is the only thing left out: it is lost in the rounding of
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fedhist.protocol.measurements.noisy_tail import select_multiplier
 from fedhist.protocol.plan.discovery_terms import ways_to_release
@@ -35,12 +36,10 @@ from fedhist.protocol.privacy.concentrated import (
     pure_rho,
     way_rho,
 )
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.neighbours import Norm
 
-_EXPONENTIAL = frozenset({"weighted-quantile", "quantile", "exponential-v", "exponential-sharp"})
-_GAUSSIAN = frozenset({"dpsgd", "m-quantile"})
-_EXACT = frozenset({"oracle", "median", "p90"})
+_EXPONENTIAL = frozenset({"weighted-quantile", "quantile", "exponential-v"})
 
 MAX_PLAN_DELTA = 1e-5
 """The most delta of one run: what our server asks of real users, and what a node answers unless it is set otherwise.
@@ -58,13 +57,19 @@ def choice_cost(plan: Plan) -> Spending:
         known = pure_rho(cost.epsilon) if after.norm is Norm.L1 else gaussian_rho(select_multiplier(after))
     elif plan.selector in _EXPONENTIAL:
         known = bounded_range_rho(cost.epsilon)
-    elif plan.selector in _GAUSSIAN:
-        known = gaussian_rho(select_multiplier(plan))
-    elif plan.selector == "output-perturbation":
-        known = pure_rho(cost.epsilon)
+    elif (plugin := plugin_named(Kind.SELECTOR, plan.selector)) is not None and plugin.thing.reads:
+        return _declared(cost, plugin.thing.charges(after))
     else:
         return Spending.of_cost(cost)
     return Spending(cost.epsilon, cost.delta, known, 0.0)
+
+
+def _declared(cost: Cost, charges: Sequence[Charge]) -> Spending:
+    """The cost of a method from outside, by the kinds of noise that it declares; of one that promises nothing, any."""
+    if not charges or not all(charge.private for charge in charges):
+        return Spending.of_cost(cost)
+    declared = Spending.of(charges)
+    return Spending(cost.epsilon, cost.delta, declared.rho, declared.failure)
 
 
 def release_cost(plan: Plan) -> Spending:
@@ -105,4 +110,4 @@ def promises(plan: Plan) -> bool:
     if plan.release is not None and (rule := plugin_named(Kind.RELEASE, plan.release)) is not None:
         declared.append(rule.thing.charges(after.one_way, None))
     private = all(charges and all(charge.private for charge in charges) for charges in declared)
-    return private and plan.selector not in _EXACT  # audited: promises
+    return private and plan.selector != "oracle"  # audited: promises

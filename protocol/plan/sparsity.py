@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, cast
 
+from fedhist.protocol.plugins import Kind, plugin_named
 from fedhist.protocol.privacy.neighbours import clipped_sum_l2
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """E|Z| of a standard Gaussian."""
 
-_AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
 _ROOT_SPARSITY = (3, 8)
 _LEAST_RESOLUTION = 3.0
 
@@ -25,7 +25,8 @@ def usual_sparsity(plan: Plan) -> int:
     counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
     """
     items = cast(int, plan.items)
-    if plan.selector in _AS_IN_THE_PAPER:
+    plugin = plugin_named(Kind.SELECTOR, plan.selector)
+    if plan.selector == "oracle" or (plugin is not None and plugin.thing.counts_all_items):
         return items
     root = math.inf
     if plan.mechanism != "laplace" and not plan.per_item:

@@ -12,34 +12,17 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import Kind, Registry, plugin_named
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.selection.contract import NoisySelector, Selection, Selector
-from fedhist.server.selection.dpsgd import DpSgd
-from fedhist.server.selection.exponential_sharp import ExponentialSharp
 from fedhist.server.selection.exponential_v import ExponentialV
 from fedhist.server.selection.fixed import Fixed
-from fedhist.server.selection.m_quantile import MQuantile
 from fedhist.server.selection.noisy import FromNoisyTail
 from fedhist.server.selection.oracle import Oracle
-from fedhist.server.selection.output_perturbation import OutputPerturbation
 from fedhist.server.selection.quantile import Quantile
-from fedhist.server.selection.totals_quantile import TotalsQuantile
 from fedhist.server.selection.weighted_norms import WeightedNorms
 from fedhist.server.selection.weighted_quantile import WeightedQuantile
 
 __all__ = ["SELECTORS", "Offered", "Selection", "Selector", "column_of", "fitting", "selector_for"]
 
-_OWN = (
-    WeightedQuantile(),
-    DpSgd(),
-    OutputPerturbation(),
-    MQuantile(),
-    Quantile(),
-    ExponentialV(),
-    ExponentialSharp(),
-    Fixed(),
-    Oracle(),
-    TotalsQuantile("median", 0.5),
-    TotalsQuantile("p90", 0.9),
-)
+_OWN = (WeightedQuantile(), Quantile(), ExponentialV(), Fixed(), Oracle())
 
 
 def _check(selector: Selector) -> None:

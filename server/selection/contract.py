@@ -122,6 +122,9 @@ class Selector(ABC):
     private: bool = True
     """False for a baseline that looks at the exact statistic: simulations only."""
 
+    counts_all_items: bool = False
+    """Whether a user counts with all items where a plan names no sparsity, as in the paper."""
+
     def check(self, plan: Plan) -> None:  # noqa: B027 - most selectors need nothing more of a plan
         """Raise InvalidPlan if the plan lacks something this selector needs."""
 

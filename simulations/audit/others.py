@@ -57,7 +57,7 @@ _MODES: tuple[dict[str, Any], ...] = (
 def scored_plans(*, masked: bool) -> Iterator[Plan]:
     """A plan for every private selector that draws by score, in every mode that it has."""
     usual: dict[str, Any] = {"users": 6, "candidates": 4, "max_threshold": 8.0, "epsilon_select": 1.0}
-    for name, selector in SELECTORS.items():
+    for name, selector in SELECTORS.with_installed().items():
         if not (isinstance(selector, ScoringSelector) and selector.private):
             continue
         for mode in _MODES:

@@ -19,11 +19,11 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection.crossing import target_weight
-from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
 from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
 from fedhist.simulations.audit.worlds import User, crafted, evidence_of
+from fedhist.simulations.paper.baselines import regularisation
 
 LOW, HIGH = 4.0, 8.0
 HUGE = 60

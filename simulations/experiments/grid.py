@@ -43,7 +43,9 @@ class Grid:
         for name in self.selectors or ():
             if SELECTORS.find(name) is None:
                 raise InvalidInput(
-                    f"unknown selector {name!r}", allowed=", ".join(SELECTORS), code="unknown-selector"
+                    f"unknown selector {name!r}",
+                    allowed=", ".join(SELECTORS.with_installed()),
+                    code="unknown-selector",
                 )
         if self.varied.get("total_delta") and not self.varied.get("total_epsilon"):
             raise InvalidInput(
@@ -65,7 +67,7 @@ class Grid:
     def settings(self, users: int) -> Iterator[list[dict[str, Any]]]:
         """The settings of every combination for this number of users, in groups that differ in the selector alone."""
         names = [name for name, values in self.varied.items() if values]
-        selectors = self.selectors or tuple(name for name in SELECTORS if name != "fixed")
+        selectors = self.selectors or tuple(name for name in SELECTORS.with_installed() if name != "fixed")
         for values in product(*(self.varied[name] for name in names)):
             shared = {**self.fixed, **dict(zip(names, values, strict=True))}
             shared = {name: value for name, value in shared.items() if value is not None}
@@ -78,7 +80,7 @@ class Grid:
     def size(self) -> int:
         """The number of combinations for one set of users."""
         lists = [len(values) for values in self.varied.values() if values]
-        return math.prod(lists) * len(self.selectors or SELECTORS)
+        return math.prod(lists) * len(self.selectors or SELECTORS.with_installed())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -191,7 +191,7 @@ def _measure(
     start = perf_counter()
     if cell.exact is not None:
         threshold = exact_threshold(cell.exact, plan, population)
-        plan = type(plan).from_json(plan.to_json() | {"threshold": threshold})
+        plan = replace(plan, threshold=threshold)
     if cell.bounded_by is not None:
         plan = _bounded(cell.bounded_by, plan, transport, source.fork())
     if cell.half_penalty:
@@ -250,7 +250,7 @@ def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan
     caps = [noise.bar // 2 for noise in plan.open_noises(plan.candidate_steps)]
     choice = choice_by_range(plan, -capped_error(statistic, caps), score_range(plan))
     chosen = choice.draw(source=source.fork("server", "select", "half penalty")).threshold
-    return type(plan).from_json(plan.to_json() | {"selector": "fixed", "threshold": chosen.value})
+    return replace(plan, selector="fixed", threshold=chosen.value)
 
 
 def _bounded(name: str, plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:
@@ -258,9 +258,9 @@ def _bounded(name: str, plan: Plan, transport: SharedRoundOne, source: Source) -
 
     The paper's C_m = DP-M-quantile for Algorithm 2. Both halves together cost epsilon-select.
     """
-    half = plan.to_json() | {"epsilon_select": plan.epsilon_select / 2}
-    chooser = Plan.from_json(half | {"selector": name})
+    half = replace(plan, epsilon_select=plan.epsilon_select / 2)
+    chooser = replace(half, selector=name)
     statistic = read_statistic(chooser, transport.total(select_request(chooser)))
     draws = source.fork("server", "select", name)
     chosen = selector_for(chooser).select(chooser, statistic, source=draws).threshold
-    return Plan.from_json(half | {"max_threshold": max(chosen.value, plan.min_threshold)})
+    return replace(half, max_threshold=max(chosen.value, plan.min_threshold))

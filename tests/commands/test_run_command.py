@@ -356,7 +356,7 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     ),
     (
         ["--domain", "open", "--release", "truncated-laplace", "--selector", "weighted-quantile"],
-        "allowed: exponential-v, exponential-sharp",
+        "allowed: exponential-v, fixed, oracle, exponential-sharp, median, p90",
     ),
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
     (

@@ -24,14 +24,16 @@ from tests.support.api import (
 )
 from tests.support.refusals import refused
 
+KNOWN = SELECTORS.with_installed()
+
 
 @pytest.mark.parametrize("check", SELECTOR.checks)
-@pytest.mark.parametrize("selector", SELECTORS.values(), ids=SELECTORS)
+@pytest.mark.parametrize("selector", KNOWN.values(), ids=KNOWN)
 def test_each_keeps_the_contract(selector, check):
     SELECTOR.run(check, Chooser(selector, tuple(PLANS.values())))
 
 
-@pytest.mark.parametrize("name", [name for name, one in SELECTORS.items() if one.private and one.reads])
+@pytest.mark.parametrize("name", [name for name, one in KNOWN.items() if one.private and one.reads])
 def test_an_unlimited_budget_finds_the_best_candidate(name):
     """Users of one item have r = 1, so that all closed selectors have one target; open ones that of their scores."""
     rows = np.zeros((3000, 3), dtype=np.int64)
@@ -40,7 +42,7 @@ def test_an_unlimited_budget_finds_the_best_candidate(name):
         "users": 3000, "epsilon": 0.05, "epsilon_select": 1e5, "delta_select": 1e-2,
         "max_threshold": 100.0, "candidates": 64,
     }  # fmt: skip
-    for plan in Chooser(SELECTORS[name], tuple(PLANS.values())).plans_with(**rich):
+    for plan in Chooser(SELECTORS.find(name), tuple(PLANS.values())).plans_with(**rich):
         if plan.is_open:
             best = plan.candidate_steps[np.argmax(choose(plan, rows).scores)]
         else:

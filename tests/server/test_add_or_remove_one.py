@@ -54,7 +54,7 @@ MODES: dict[str, dict[str, Any]] = {
 PLANS = {
     f"{selector}, {mode}": plan
     for mode, settings in MODES.items()
-    for selector in SELECTORS
+    for selector in SELECTORS.with_installed()
     if selector != "fixed"
     for plan in [Plan(**COMMON, **settings, selector=selector)]
     if selector in fitting(plan) and selector_for(plan).private
@@ -163,7 +163,9 @@ def test_a_user_moves_the_weights_of_a_discovery_by_one(size: int) -> None:
 
 
 def test_every_private_selector_is_here() -> None:
-    private = {name for name, selector in SELECTORS.items() if selector.private and selector.reads}
+    private = {
+        name for name, selector in SELECTORS.with_installed().items() if selector.private and selector.reads
+    }
     assert {plan.selector for plan in PLANS.values()} == private
 
 

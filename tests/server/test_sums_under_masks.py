@@ -87,7 +87,7 @@ def scoring_plans():
         {"mechanism": "laplace", "items": 3},
     ]
     usual = {"users": 8, "candidates": 3, "max_threshold": 8.0, "epsilon_select": 0.7}
-    for name, selector in SELECTORS.items():
+    for name, selector in SELECTORS.with_installed().items():
         if not (isinstance(selector, ScoringSelector) and selector.private):
             continue
         for domain in domains:
@@ -173,7 +173,7 @@ def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, s
         )
         empty = np.zeros(16, dtype=np.int64)
         statistic = Tail(**{"counts": empty, "weights": empty, column: sums}, users=500, width=width)
-        chosen = SELECTORS[selector].select(plan, statistic, source=SeededSource(seed))
+        chosen = selector_for(plan).select(plan, statistic, source=SeededSource(seed))
         return chosen.threshold.steps
 
     # m-quantile subtracts its noise.

@@ -217,11 +217,9 @@ PLACES = {
         "ANY_NORM Reads ScoringSelector Selection Selector WeightedChoice best_candidate "
         "exponential_charge nearness_scores reading_as"
     ),
-    "fedhist.server.selection.exponential_sharp": "sharp_error sharp_range",
     "fedhist.server.selection.exponential_v": "error_bound score_range",
     "fedhist.server.selection.fixed": "Fixed",
     "fedhist.server.selection.oracle": "expected_loss",
-    "fedhist.server.selection.output_perturbation": "minimiser minimiser_sensitivity",
     "fedhist.server.selection.quantile": "target_rank",
     "fedhist.server.selection.weighted_norms": "WeightedNorms score_sensitivity",
     "fedhist.server.selection.weighted_quantile": "WeightedQuantile",
@@ -296,6 +294,7 @@ PLACES = {
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
     ),
     "fedhist.simulations.given_users": "GivenUsers",
+    "fedhist.simulations.paper.baselines": "minimiser minimiser_sensitivity sharp_error sharp_range",
     "fedhist.simulations.paper.sentiment140": "read_sentiment140",
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.prediction.ahead": "Outlook curve",

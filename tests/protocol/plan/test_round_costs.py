@@ -8,17 +8,17 @@ import pytest
 
 from fedhist import Plan, Spending
 from fedhist.testing import PLANS
-from tests.support.api import SELECTOR_NAMES, InvalidPlan, Round, choice_cost, planned_charges, round_cost
+from tests.support.api import SELECTORS, InvalidPlan, Round, choice_cost, planned_charges, round_cost
 
 # Of noise in shares of devices: lost in the rounding of all sums.
 _SLACK = 1e-40
 
 
 def plans() -> list[tuple[str, Plan]]:
-    """One of each kind, with each of the project's private selectors that goes with it."""
+    """One of each kind, with each private selector that goes with it."""
     found = []
     for name, plan in PLANS.items():
-        for selector in SELECTOR_NAMES:
+        for selector in SELECTORS.with_installed():
             for epsilon in (0.05, 1.0, 8.0):
                 try:
                     other = replace(plan, selector=selector, epsilon_select=epsilon)
@@ -42,7 +42,7 @@ def test_a_device_counts_at_least_what_the_server_charges(name: str, plan: Plan)
 
 def test_every_kind_of_selector_is_among_them() -> None:
     seen = {plan.selector for _, plan in plans()}
-    assert seen >= set(SELECTOR_NAMES) - {"fixed", "oracle", "median", "p90"}
+    assert seen >= set(SELECTORS.with_installed()) - {"fixed", "oracle", "median", "p90"}
 
 
 def test_of_any_other_selector_only_two_numbers_are_known() -> None:

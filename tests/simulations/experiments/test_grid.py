@@ -25,8 +25,8 @@ def kinds(of: Combinations) -> list[tuple[str, str]]:
 def test_selectors_that_nobody_named_are_those_that_fit_each_mechanism() -> None:
     grid = found(mechanism=["gaussian", "laplace", "auto"])
     assert kinds(grid) == [
-        ("weighted-quantile", "gaussian"), ("dpsgd", "gaussian"), ("output-perturbation", "gaussian"),
-        ("m-quantile", "gaussian"), ("oracle", "gaussian"), ("weighted-quantile", "laplace"),
+        ("weighted-quantile", "gaussian"), ("oracle", "gaussian"), ("dpsgd", "gaussian"),
+        ("m-quantile", "gaussian"), ("output-perturbation", "gaussian"), ("weighted-quantile", "laplace"),
         ("quantile", "laplace"), ("oracle", "laplace"), ("weighted-quantile", "auto"),
     ]  # fmt: skip
     assert grid.note is None
