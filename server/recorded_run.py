@@ -81,7 +81,6 @@ def recorded_run(
     labels: Labels | None,
     ledger: Path | None,
     label: str,
-    trials: int = 1,
     trace: bool,
     engine: str,
     simulated: bool,
@@ -95,7 +94,6 @@ def recorded_run(
         labels: names that need room in it; None where their number would reveal data.
         ledger: the file to charge, made if missing; None charges none.
         label: what the ledger calls the data.
-        trials: the number of times that it is charged.
         trace: whether to write a trace, beside the target if the run fails.
         engine: where the devices are, for the trace.
         simulated: whether the trace may hold what only a simulation knows.
@@ -105,7 +103,7 @@ def recorded_run(
         check_room(target, plan, labels)
     recorder = Recorder(plan, simulated=simulated)
     try:
-        with charged(ledger, plan, label=label, trials=trials) as journal:
+        with charged(ledger, plan, label=label) as journal:
             yield RecordedRun(recorder, journal, engine, trace)
     except BaseException as error:
         if trace and target is not None and recorder.lines:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -398,25 +398,6 @@ def _story(
 def true_histogram(population: Population) -> Integers:
     """The exact sum over users, by item."""
     return item_totals(population)
-
-
-def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
-    """The document of the first result with `trials` beside it and the means over them at the top."""
-    document = results[0].to_json()
-    document["trials"] = [
-        {"seed": r.seed, "threshold": r.threshold, "relative_loss": r.relative_loss} for r in results
-    ]
-    document["threshold"] = math.fsum(r.threshold for r in results) / len(results)
-    document["released_items"] = math.fsum(len(r.release.histogram) for r in results) / len(results)
-    document["significant_items"] = math.fsum((r.release.at_least > 0).sum() for r in results) / len(results)
-    known = [r.diagnostics for r in results if r.diagnostics is not None]
-    if known:
-        values = {name: [getattr(one, name) for one in known] for name in asdict(known[0])}
-        means = {name: math.fsum(of) / len(of) for name, of in values.items() if None not in of}
-        document |= Diagnostics(**means).to_json()
-    spent = {phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds}
-    document["seconds"] = shared_times(spent, truth=bool(known))
-    return document
 
 
 def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]:

@@ -188,7 +188,6 @@ def new(folder: Path, **flags: Any) -> None:
 @click.option("--workers", type=int, metavar="N", help="The number of processes of --engine in-process.")
 @plugin_option
 @click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl, for each window.")
-@click.option("--no-report", is_flag=True, help="Leave out each release's report.html.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
 @AS_JSON
 def run(folder: Path, **flags: Any) -> None:

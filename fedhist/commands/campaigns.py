@@ -178,7 +178,6 @@ def run_campaign(folder: Path, flags: dict[str, Any]) -> None:
     as_json, quiet = flags.pop("as_json"), flags.pop("quiet")
     definition = opened(folder, moved=flags["moved"])
     how = HowToRun(
-        report=not flags.pop("no_report"),
         **{one.name: flags.pop(one.name) for one in fields(HowToRun) if one.name in flags},
     )
     with progress_on(sys.stderr, quiet=quiet, as_json=as_json) as progress:

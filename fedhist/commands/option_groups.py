@@ -47,13 +47,13 @@ GROUPS = (
     ),
     OptionGroup(
         "Engine",
-        "--seed --trials --engine --nodes",
+        "--seed --engine --nodes",
         "--workers --ray-address --dropout --faulty",
     ),
     OptionGroup(
         "Output",
         "--out --evaluate --figure --csv --json --force --replace",
-        "--moved --keep --trace --no-report --quiet --verbose",
+        "--moved --keep --trace --quiet --verbose",
     ),
     OptionGroup("Help", "-h --help --version", ""),
 )

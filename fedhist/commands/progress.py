@@ -59,18 +59,14 @@ class TerminalProgress(Progress):
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("starting", total=None, unit="")
-        self._prefix = self._pass = ""
-
-    def trial(self, number: int, trials: int) -> None:
-        """Name the trial before the phase."""
-        self._prefix = f"trial {number} of {trials}, " if trials > 1 else ""
+        self._pass = ""
 
     def phase(self, name: str) -> None:
         """Start the bar of this phase."""
         self._pass = ""
         # A new one each time: a bar can't forget what it counted.
         self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(self._prefix + PHASES.get(name, name), total=None, unit="")
+        self._task = self._bars.add_task(PHASES.get(name, name), total=None, unit="")
 
     def reading(self, stage: str, done: int, total: int) -> None:
         """Name the pass over a table, and move the bar on."""

@@ -13,7 +13,7 @@ import click
 
 from fedhist.commands.data_options import columns_of
 from fedhist.commands.progress import progress_on
-from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
+from fedhist.commands.summary import print_result, stdout_console
 from fedhist.commands.terminal import line, printing_what_is_in
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
@@ -36,7 +36,6 @@ def run_here(flags: dict[str, Any]) -> None:
         raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
     asked = Asked(
         columns=columns_of(flags),
-        report=not flags.pop("no_report"),
         **{one.name: flags.pop(one.name) for one in fields(Asked) if one.name in flags},
     )
     started = datetime.now()
@@ -57,16 +56,13 @@ def run_here(flags: dict[str, Any]) -> None:
         if shown["as_json"]:
             click.echo(json.dumps(finished.document, allow_nan=False))
         elif not shown["quiet"]:
-            _print(finished, trials=asked.trials is not None)
+            _print(finished)
 
 
-def _print(finished: Finished, *, trials: bool) -> None:
+def _print(finished: Finished) -> None:
     console = stdout_console()
-    first, loaded = finished.results[0], finished.loaded
-    print_result(console, first, source_name=loaded.name)
-    print_notes(console, (note for note in loaded.notes if note not in first.notes))
-    if trials:
-        print_trials(console, finished.results)
+    result, loaded = finished.result, finished.loaded
+    print_result(console, result, source_name=loaded.name)
     if finished.folder is not None:
         written = f"{finished.folder}/{', '.join(finished.files)}"
         console.print(line(f"written: {written}"), markup=False, soft_wrap=True)

@@ -124,12 +124,6 @@ def _read_faulty(texts: Sequence[str]) -> dict[str, float]:
     "last item alone, as often as may be.",
 )
 @click.option(
-    "--trials",
-    type=int,
-    metavar="T",
-    help="Repeat the run T times and add the means. The seeds are S, S+1 and so on; S is 0 without --seed.",
-)
-@click.option(
     "--ledger",
     type=PATH,
     metavar="FILE",
@@ -180,7 +174,6 @@ def _read_faulty(texts: Sequence[str]) -> dict[str, float]:
 )
 @plugin_option
 @click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl; see 'fedhist trace'.")
-@click.option("--no-report", is_flag=True, help="Leave out report.html and simulation.json.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
 @click.option("--verbose", is_flag=True, help="Explain each step in the protocol's words, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -81,23 +81,6 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     if result.diagnostics is not None:
         console.print("(*) depends on the exact data, which only a simulation knows: not private")
     print_notes(console, (note for note in result.notes if note not in result.first_lines))
-
-
-def print_trials(console: Console, results: Sequence[Result]) -> None:
-    """Every trial and the mean over them."""
-    from rich.table import Table
-
-    table = Table(title=f"{len(results)} trials", title_justify="left")
-    for heading in ("seed", "threshold", "relative loss"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        table.add_row(str(result.seed), f"{result.threshold:,.4g}", _loss(result.relative_loss))
-    table.add_section()
-    losses = [r.relative_loss for r in results if r.relative_loss is not None]
-    mean_loss = sum(losses) / len(losses) if losses else None
-    mean_threshold = sum(r.threshold for r in results) / len(results)
-    table.add_row("mean", f"{mean_threshold:,.4g}", _loss(mean_loss))
-    console.print(table)
 
 
 def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:

@@ -80,8 +80,8 @@ def check_private(origin: ItemOrigin, domain: str, *, seeded: bool, evaluated: b
         )
     if charged and origin is not ItemOrigin.SYNTHETIC and (evaluated or seeded):  # audited: charged
         raise InvalidInput(
-            f"--ledger with {'--evaluate' if evaluated else '--seed or --trials'}, and such a run is not private",
-            allowed="--ledger without --evaluate, --seed and --trials; with all of them for synthetic users",
+            f"--ledger with {'--evaluate' if evaluated else '--seed'}, and such a run is not private",
+            allowed="--ledger without --evaluate and --seed; with both of them for synthetic users",
             advice="for an experiment on data of your own, leave --ledger out",
             code="not-private",
         )

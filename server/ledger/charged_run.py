@@ -19,27 +19,24 @@ from fedhist.server.steps import method_of, planned_charges, private_instead
 
 
 @contextmanager
-def charged(
-    ledger: Path | None, plan: Plan, *, label: str, trials: int = 1
-) -> Iterator[Callable[[Charge], None] | None]:
+def charged(ledger: Path | None, plan: Plan, *, label: str) -> Iterator[Callable[[Charge], None] | None]:
     """The journal of a run in this ledger, or None without a ledger.
 
     Args:
         ledger: the file, made if missing.
         plan: what will be run.
         label: what the user calls the data.
-        trials: the number of times that the plan is run.
     """
     if ledger is None:
         yield None
         return
     charges = planned_charges(plan)
     budget = _checked(ledger, charges)
-    cost = Spending.of(charges).times(trials)
+    cost = Spending.of(charges)
     try:
         entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
     except BudgetExceeded as refusal:
-        raise BudgetExceeded(f"{refusal} {what_fits(plan, budget, trials=trials)}") from None
+        raise BudgetExceeded(f"{refusal} {what_fits(plan, budget)}") from None
     with ending(entry):
         yield entry.record
 

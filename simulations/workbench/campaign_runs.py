@@ -49,7 +49,6 @@ class HowToRun:
     workers: int | None = None
     memory: str | int | None = None
     trace: bool = False
-    report: bool = True
 
 
 def define(

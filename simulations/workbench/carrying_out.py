@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.window import window_in
-from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
@@ -34,7 +33,7 @@ from fedhist.simulations.engines.cores import worker_notes
 from fedhist.simulations.engines.in_process import checked_nodes
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
-from fedhist.simulations.simulation import Result, mean_over_trials, simulate
+from fedhist.simulations.simulation import Result, simulate
 from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
 
@@ -50,7 +49,6 @@ class Asked(Wanted):
 
     Args:
         seed: makes it repeatable, noise and all; None draws from the operating system.
-        trials: the number of runs, with seeds that follow each other; None for one run with the seed as it is.
         ledger: the file to charge, made if missing.
         evaluate: whether to measure against the exact data; None for synthetic users alone.
         engine, nodes, ray_address: where the devices run.
@@ -58,14 +56,12 @@ class Asked(Wanted):
         dropout: the share of the nodes that gives no answer in a round.
         faulty: shares of faulty nodes by kind.
         trace: whether the folder gets a trace.
-        report: whether the folder gets a report.
         notes: what the user should know of how the question was understood.
         returned: whether the caller gets the result itself. Then a folder that can't be written is a note of it.
         ledger_label: what the ledger calls the run; None is the name of the data.
     """
 
     seed: int | None = None
-    trials: int | None = None
     ledger: Path | None = None
     evaluate: bool | None = None
     engine: str = "in-process"
@@ -75,7 +71,6 @@ class Asked(Wanted):
     dropout: float = 0.0
     faulty: Mapping[str, float] = field(default_factory=dict)
     trace: bool = False
-    report: bool = True
     notes: tuple[str, ...] = ()
     returned: bool = False
     ledger_label: str | None = None
@@ -91,23 +86,18 @@ class Finished:
     """What a run left behind.
 
     Args:
-        results: one for each trial.
-        loaded: the population of the first.
+        result: with all notes of the document.
+        loaded: the population.
         document: what result.json holds.
         folder: what was written, None for nothing.
         files: the names of what is in it.
     """
 
-    results: tuple[Result, ...]
+    result: Result
     loaded: Loaded
     document: dict[str, Any]
     folder: Path | None
     files: tuple[str, ...]
-
-    @property
-    def result(self) -> Result:
-        """The first one, with all notes of the document."""
-        return replace(self.results[0], notes=tuple(self.document["notes"]))
 
 
 def carry_out(
@@ -154,7 +144,6 @@ def carry_out(
         labels=loaded.labels if asked.evaluated or plan.items else None,
         ledger=asked.ledger,
         label=asked.ledger_label or asked.label,
-        trials=asked.trials or 1,
         trace=asked.trace,
         engine=asked.engine,
         simulated=asked.evaluated,
@@ -162,31 +151,30 @@ def carry_out(
     ) as recorded:
         recorder = recorded.recorder
         observe = to_all(recorder, watcher.observe, observe_too)
-        results = list(
-            _trials(
-                asked,
-                plan,
-                loaded,
-                watcher,
-                engine=engine,
-                journal=recorded.journal,
-                observe=observe,
-                report=asked.report and folder is not None,
-            )
+        result = simulate(
+            loaded.population,
+            plan,
+            seed=asked.seed,
+            evaluate=asked.evaluated,
+            journal=recorded.journal,
+            on_phase=watcher.phase,
+            engine=engine,
+            observe=observe,
+            report=folder is not None,
         )
-        results[0] = first = with_story(results[0], recorder, loaded)
-        loaded = replace(loaded, notes=(*loaded.notes, *name_notes(first.release, loaded.labels)))
-        document = first.to_json() if asked.trials is None else mean_over_trials(results)
+        result = replace(result, seconds={"population": loaded.seconds} | result.seconds)
+        result = with_story(read_from(loaded, result), recorder, loaded)
+        loaded = replace(loaded, notes=(*loaded.notes, *name_notes(result.release, loaded.labels)))
+        document = result.to_json()
         document["notes"] = list(dict.fromkeys([*loaded.notes, *document["notes"]]))
         folder = target()
         if folder is not None:
             watcher.phase("write")
             from fedhist.simulations.run_files import write_report_of
 
-            report = partial(write_report_of, name=folder.absolute().name, result=first)
-            also = [report] if asked.report else []
+            report = partial(write_report_of, name=folder.absolute().name, result=result)
             try:
-                written = recorded.write(folder, document, first.release, loaded.labels, also=also)
+                written = recorded.write(folder, document, result.release, loaded.labels, also=[report])
             except (InvalidFile, NotWritten):
                 if not asked.returned:
                     raise
@@ -195,7 +183,8 @@ def carry_out(
                     0, f"{folder} can't be written: the result is here, and nowhere else"
                 )
                 folder = None
-    return Finished(tuple(results), loaded, document, folder, tuple(written))
+    result = replace(result, notes=tuple(document["notes"]))
+    return Finished(result, loaded, document, folder, tuple(written))
 
 
 def with_domain(asked: Asked, settings: Mapping[str, Any]) -> tuple[Asked, Mapping[str, Any]]:
@@ -272,49 +261,10 @@ def check_items(asked: Asked, origin: ItemOrigin) -> None:
     check_private(
         origin,
         "open" if asked.open_domain else "closed",
-        seeded=asked.seed is not None or asked.trials is not None,
+        seeded=asked.seed is not None,
         evaluated=asked.evaluated,
         charged=asked.ledger is not None,
     )
-
-
-def _trials(
-    asked: Asked,
-    plan: Plan,
-    loaded: Loaded,
-    watcher: Watcher,
-    *,
-    engine: Engine,
-    journal: Callable[[Charge], None] | None,
-    observe: Observer,
-    report: bool,
-) -> Iterator[Result]:
-    """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
-
-    The first one is observed: a trace and a report are of one run.
-    """
-    first = asked.seed
-    if asked.trials is not None and first is None:
-        first = 0
-    trials = asked.trials or 1
-    for number in range(trials):
-        watcher.trial(number + 1, trials)
-        seed = None if first is None else first + number
-        again = number > 0 and asked.synthetic is not None
-        trial = load(asked, seed) if again else loaded
-        result = simulate(
-            trial.population,
-            plan,
-            seed=seed,
-            evaluate=asked.evaluated,
-            journal=journal,
-            on_phase=watcher.phase,
-            engine=engine,
-            observe=observe if number == 0 else watcher.observe,
-            report=report and number == 0,
-        )
-        loading = trial.seconds if number == 0 or again else 0.0
-        yield read_from(trial, replace(result, seconds={"population": loading} | result.seconds))
 
 
 def read_from(loaded: Loaded, result: Result) -> Result:

@@ -96,7 +96,6 @@ def check_asked(asked: Asked, settings: Mapping[str, Any]) -> None:
     masked = settings.get("masking", "none") != "none"
     check_population(asked, hidden=settings.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE)
     check_count("--nodes", asked.nodes)
-    check_trials(asked.trials)
     for flag, value in (("evaluate", asked.evaluate), ("trace", asked.trace)):
         # A text such as "no" would count as True, and an evaluation is not private.
         if not isinstance(value, bool | None):

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 class Watcher:
     """Follows a run and shows nothing."""
 
-    def trial(self, number: int, trials: int) -> None:
-        """One of several runs begins; the first has number 1."""
-
     def phase(self, name: str) -> None:
         """A phase begins."""
 

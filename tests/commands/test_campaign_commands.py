@@ -17,7 +17,7 @@ NEW = (
     *("campaign", "new", "autumn", "--windows", "2020-W40..2020-W43", "--time-column", "when"),
     *("--ledger", "people.ledger", "--total-epsilon", 4, "--total-delta", 1e-6),
 )
-RUN = ("campaign", "run", "autumn", "--data", "visits.csv", "--no-report")
+RUN = ("campaign", "run", "autumn", "--data", "visits.csv")
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_run_refuses_what_it_can_not_run_before_it_charges(fedhist: Fedhist, her
 def test_a_limit_that_others_used_up_is_said_before_and_refused_then(fedhist: Fedhist, here: Path) -> None:
     assert fedhist(*NEW, "--items-file", "shops.txt").code == 0
     other = (
-        *("run", "--data", "visits.csv", "--items-file", "shops.txt", "--no-evaluate", "--no-report"),
+        *("run", "--data", "visits.csv", "--items-file", "shops.txt", "--no-evaluate"),
         *("--epsilon", 2, "--ledger", "people.ledger", "--quiet", "--out", "other"),
     )
     assert fedhist(*other).code == 0

@@ -26,7 +26,7 @@ def test_a_table_with_its_own_columns_is_run_planned_and_compared(
 ) -> None:
     own = (*OWN, "--bins", "0:100:20")
     # Bins are public, so a run that is to be shared takes them.
-    run = fedhist("run", "--data", ages, *own, "--no-evaluate", "--out", "result", "--no-report")
+    run = fedhist("run", "--data", ages, *own, "--no-evaluate", "--out", "result")
     assert run.code == 0, run.err
     lines = (tmp_path / "result" / "histogram.csv").read_text().splitlines()
     assert [line.rpartition('",')[0] for line in lines[1:]] == [

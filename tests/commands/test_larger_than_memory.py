@@ -66,9 +66,7 @@ def test_the_release_is_the_same_from_memory_from_disk_and_from_many_files(
         "pattern": ("parts/*/*", "--memory", "8GB"),
     }
     for name, data in ways.items():
-        assert (
-            fedhist("run", "--data", *data, *PLANS[plan], "--seed", 5, "--no-report", "--out", name).code == 0
-        )
+        assert fedhist("run", "--data", *data, *PLANS[plan], "--seed", 5, "--out", name).code == 0
     first = Path("memory/histogram.csv").read_bytes()
     assert all(Path(name, "histogram.csv").read_bytes() == first for name in ways)
 

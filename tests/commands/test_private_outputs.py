@@ -260,8 +260,8 @@ def times_in(document: object, name: str = "") -> Iterator[object]:
 class TestTimes:
     @pytest.mark.parametrize(
         "flags",
-        [(), OPEN, ("--masking", "secagg", "--nodes", 8), ("--trials", 2)],
-        ids=["closed", "open", "masked", "trials"],
+        [(), OPEN, ("--masking", "secagg", "--nodes", 8)],
+        ids=["closed", "open", "masked"],
     )
     def test_no_shared_file_of_a_private_run_has_them(self, fedhist: Fedhist, flags: tuple[Any, ...]) -> None:
         outcome = fedhist(*SMALL, "--no-evaluate", *flags, "--trace", "--out", "r")

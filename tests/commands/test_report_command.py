@@ -69,10 +69,6 @@ class TestTheFile:
         assert (folder / "report.html").stat().st_size < 300_000
         assert (folder / "simulation.json").stat().st_size < 100_000
 
-    def test_no_report_leaves_it_out_and_what_only_it_needs(self, folder_of: Callable[..., Path]) -> None:
-        written = {path.name for path in folder_of(*SMALL, "--no-report").iterdir()}
-        assert written == {"NOT-PRIVATE.txt", "histogram.csv", "plan.json", "result.json"}
-
     @pytest.mark.parametrize(
         "mode",
         [
@@ -82,7 +78,6 @@ class TestTheFile:
             (*FEW, "--debias", "poisson"),
             (*FEW, "--selector", "fixed", "--threshold", 20),
             (*FEW, "--selector", "dpsgd"),
-            (*FEW, "--trials", 2),
             (*FEW, "--no-evaluate"),
             ("--users", 1, "--items", 1),
             ("--users", 3, "--items", 2, "--epsilon", 0.001),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedhist import BudgetFile, Plan
-from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
+from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, write_npz, write_records
 from tests.support.api import Wanted, load
 from tests.support.api import carrying_out_module as carrying_out
 from tests.support.api import cli_module as cli
@@ -153,45 +153,6 @@ class TestSeedsAndTrials:
         assert written[0] == written[1]
         assert len(set(written)) == 4
 
-    def test_trials_run_the_seeds_from_s_on(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
-        trials = document["trials"]
-        assert [set(trial) for trial in trials] == [{"seed", "threshold", "relative_loss"}] * 4
-        assert [trial["seed"] for trial in trials] == [7, 8, 9, 10]
-        for trial in trials[:2]:
-            single = fedhist(*SMALL, "--json", "--seed", trial["seed"]).document()
-            assert single["relative_loss"] == trial["relative_loss"]
-            assert single["threshold"] == trial["threshold"]
-
-    def test_trials_over_a_file_begin_at_seed_0_and_repeat_the_noise_only(
-        self, fedhist: Fedhist, tmp_path: Path
-    ) -> None:
-        data = write_npz(tmp_path / "d.npz", np.full((40, 3), 2))
-        arguments = (
-            "run",
-            "--data",
-            data,
-            "--evaluate",
-            "--json",
-            "--trials",
-            3,
-            "--selector",
-            "fixed",
-            "--threshold",
-            9,
-        )
-        trials = fedhist(*arguments).document()["trials"]
-        assert [trial["seed"] for trial in trials] == [0, 1, 2]
-        assert len({trial["relative_loss"] for trial in trials}) == 3
-
-    def test_trials_are_summed_up_for_a_reader(self, fedhist: Fedhist) -> None:
-        text = fedhist(*SMALL, "--seed", 3, "--trials", 2).out
-        assert "2 trials" in text
-        assert "mean" in text
-        # A pipe gets whole lines without escapes.
-        assert "\x1b" not in text
-        assert "…" not in text
-
 
 class TestSummary:
     def test_a_person_can_read_what_happened(self, fedhist: Fedhist) -> None:
@@ -200,6 +161,9 @@ class TestSummary:
         text = outcome.out
         assert outcome.code == 0
         assert outcome.err == ""
+        # A pipe gets whole lines without escapes.
+        assert "\x1b" not in text
+        assert "…" not in text
         assert "800 users (the number is public) x 20 items" in text
         assert f"{document['threshold']:.4g} chosen by weighted-quantile" in text
         assert f"{document['clipped_users']:.2%} of users" in text
@@ -266,16 +230,6 @@ class TestLedger:
         assert files_in(tmp_path) == ["l.db"]
         assert fedhist("ledger", "show", "l.db", "--json").document() == before
 
-    def test_trials_are_charged_one_by_one_and_reserved_together(
-        self, fedhist: Fedhist, tmp_path: Path
-    ) -> None:
-        assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.6, "--delta", 1e-5).code == 0
-        assert fedhist(*SMALL, "--json", "--trials", 3, "--ledger", "l.db").code == 3
-        assert fedhist(*SMALL, "--json", "--trials", 2, "--ledger", "l.db").code == 0
-        (run,) = runs_in("l.db")
-        assert len(run.charges) == 4
-        assert run.charged.epsilon == pytest.approx(2.2)
-
 
 class TestResultFolder:
     def test_it_holds_the_result_the_histogram_and_the_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -327,7 +281,6 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--users", "0"], "--users is 0; allowed"),
     (["--users", "many"], "not a valid integer"),
     (["--top-items", "0"], "--top-items is 0; allowed"),
-    (["--trials", "0"], "--trials is 0; allowed"),
     (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
     (["--items-file", "items.txt"], "--items-file with --data"),

@@ -72,7 +72,7 @@ class TestTheTrace:
         assert all(had <= own + 1e-9 for had, own in zip(views[1].had, data, strict=True))
 
     def test_the_release_is_the_same_with_it_and_without(self, fedhist: Fedhist, traced: Path) -> None:
-        assert fedhist(*SMALL, "--no-report", "--out", "plain").code == 0
+        assert fedhist(*SMALL, "--out", "plain").code == 0
         assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
 
     def test_a_run_that_never_began_leaves_none(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -260,10 +260,10 @@ def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tupl
 
 class TestProgress:
     def test_phases_have_a_rate_and_the_time_left_but_not_with_quiet(self, tmp_path: Path) -> None:
-        size = ("--users", 60_000, "--items", 200, "--trials", 2)
+        size = ("--users", 60_000, "--items", 200)
         code, shown = in_a_terminal(tmp_path, "run", *size, "--out", "r")
         assert code == 0
-        for words in ("reading the population", "trial 1 of 2, round 1: statistics", "trial 2 of 2, round 2"):
+        for words in ("reading the population", "round 1: statistics", "round 2"):
             assert words in shown
         assert re.search(r"60000/60000 users [\d,.e+]+/s +\d:\d\d:\d\d", shown)
         assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "quiet") == (0, "")

@@ -20,7 +20,7 @@ from fedhist import (
     simulate,
 )
 from tests.builders import population_of
-from tests.support.api import InvalidPopulation, mean_over_trials
+from tests.support.api import InvalidPopulation
 from tests.support.api import populations_module as populations
 from tests.support.refusals import refused
 
@@ -227,20 +227,6 @@ class TestResult:
         plan = Plan(users=1_000, items=2, delta=delta)
         notes = simulate(population_of(np.ones((1_000, 2))), plan, seed=1).notes
         assert any("above 1/(10 users)" in note for note in notes) is noted
-
-    @both_domains
-    def test_means_over_trials(self, words: SparsePopulation, settings: dict[str, Any]) -> None:
-        results = [
-            simulate(words, Plan(users=350, **settings), seed=seed, evaluate=True) for seed in (4, 5, 6)
-        ]
-        document = mean_over_trials(results)
-        assert [trial["seed"] for trial in document["trials"]] == [4, 5, 6]
-        assert document["threshold"] == pytest.approx(np.mean([r.threshold for r in results]))
-        found = document | document.get("precision_recall", {})
-        for name in {*known(results[0]).to_json(), *document.get("precision_recall", {})} - {
-            "precision_recall"
-        }:
-            assert found[name] == pytest.approx(np.mean([getattr(known(r), name) for r in results]))
 
 
 class TestOpenDomain:

@@ -318,7 +318,6 @@ PLACES = {
     "fedhist.simulations.report.run_page": "run_page",
     "fedhist.simulations.report.tables_page": "comparison_table",
     "fedhist.simulations.report.timeline": "TraceLine in_words lines_of timeline",
-    "fedhist.simulations.simulation": "mean_over_trials",
     "fedhist.simulations.simulation_file": "simulation_document write_simulation",
     "fedhist.simulations.workbench.arguments": "Question RunSettings",
     "fedhist.simulations.workbench.campaign_runs": "HowToRun LocalRunner",

@@ -20,7 +20,7 @@ from tests.loopback_cluster import SECONDS, environment, loopback_cluster
 from tests.support.api import check_address, init_args, on_loopback
 from tests.support.refusals import refused
 
-RUN = [sys.executable, "-m", "fedhist", "run", "--engine", "flower-simulation", "--seed", "1", "--no-report"]
+RUN = [sys.executable, "-m", "fedhist", "run", "--engine", "flower-simulation", "--seed", "1"]
 
 
 def ended(command: Sequence[str], home: Path, **more: str) -> subprocess.CompletedProcess[str]:
