@@ -159,17 +159,14 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    """Make the tables that are missing: all of them in a new file, and in one of an older version the newer ones."""
-    if _is_blank(database, path):
-        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        missing = set(_TABLES)
-    else:
-        missing = set(_TABLES) - {"memory"} - _tables(database)
+    """Make the tables of a new file, and see to it that nobody else can read this one."""
+    is_blank = _is_blank(database, path)
     if path.stat().st_mode & 0o777 != _OWNER_ONLY:
         path.chmod(_OWNER_ONLY)
-    for name in sorted(missing):
-        database.execute(_TABLES[name])
-    if "memory" in missing:
+    if is_blank:
+        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        for statement in _TABLES.values():
+            database.execute(statement)
         _write(database, Memory())
 
 

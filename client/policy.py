@@ -219,13 +219,10 @@ class Memory:
                 spent=_spending(document["spent"]),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
-                # An older version answered without a note of what, and drew anew each time: none of it is repeated.
-                answers=dict(document.get("answers", dict.fromkeys(document["requests"], ""))),
-                # An older version charged every request when it was asked.
-                charged=frozenset(document.get("charged", document["requests"])),
-                prepaid=frozenset(document.get("prepaid", ())),
-                # An older version knew no windows.
-                windows=dict(document.get("windows", {})),
+                answers=dict(document["answers"]),
+                charged=frozenset(document["charged"]),
+                prepaid=frozenset(document["prepaid"]),
+                windows=dict(document["windows"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None

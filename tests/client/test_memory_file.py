@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +11,7 @@ import pytest
 from fedhist import Plan
 from fedhist.client import Policy
 from tests.asking import select_request
-from tests.support.api import MAX_SESSIONS, DecodeError, Envelope, InvalidFile, MemoryFile, Refused, admit
-from tests.support.api import PolicyMemory as Memory
+from tests.support.api import MAX_SESSIONS, DecodeError, Envelope, InvalidFile, MemoryFile, Refused
 from tests.support.refusals import refused
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
@@ -106,53 +102,6 @@ class TestTheFile:
         finally:
             os.umask(before)
         assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
-
-    def old_file(self, path: Path) -> Memory:
-        """As it was before there were secrets and sessions in it."""
-        memory = admit(Policy(), Memory(), Envelope(run="one", request=select_request(PLAN)))
-        document = json.loads(memory.to_text())
-        del document["digest"], document["answers"], document["charged"]
-        text = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
-        old_text = json.dumps({**document, "digest": hashlib.sha256(text).hexdigest()})
-        database = sqlite3.connect(path)
-        database.execute(f"PRAGMA application_id = {int.from_bytes(b'fdhm', 'big')}")
-        database.execute(
-            "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)"
-        )
-        database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (old_text,))
-        database.commit()
-        database.close()
-        # What it answered to this is not known.
-        return replace(memory, answers={"one/select": ""})
-
-    def test_an_old_one_keeps_its_charges(self, tmp_path: Path) -> None:
-        memory = self.old_file(tmp_path / "m.db")
-        (tmp_path / "m.db").chmod(0o644)
-        assert MemoryFile(tmp_path / "m.db").read() == memory
-        with refused(Refused, "over-budget"):
-            ask(tmp_path / "m.db", "two")
-        MemoryFile(tmp_path / "m.db").keep("two", b"state")
-        assert MemoryFile(tmp_path / "m.db").read() == memory
-        assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
-        ask(tmp_path / "m.db", "two", limit=3.0)
-        assert MemoryFile(tmp_path / "m.db").read().spent.epsilon == 2.0
-
-    def test_one_of_the_version_before_charges_keeps_its_charges(self, tmp_path: Path) -> None:
-        """It charged each request when it was asked, and had the tables of today."""
-        memory = admit(Policy(), Memory(), Envelope(run="one", request=select_request(PLAN)))
-        document = json.loads(memory.to_text())
-        del document["digest"], document["charged"]
-        tagged = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
-        old = json.dumps({**document, "digest": hashlib.sha256(tagged).hexdigest()})
-        ask(tmp_path / "m.db", "one")
-        with closing(sqlite3.connect(tmp_path / "m.db")) as database:
-            database.execute("UPDATE memory SET text = ?", (old,))
-            database.commit()
-        assert MemoryFile(tmp_path / "m.db").read() == memory
-        ask(tmp_path / "m.db", "one")
-        assert MemoryFile(tmp_path / "m.db").read().spent == memory.spent
-        with refused(Refused, "over-budget"):
-            ask(tmp_path / "m.db", "two")
 
     def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
         secrets = [

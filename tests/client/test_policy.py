@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -23,7 +22,6 @@ from tests.support.api import (
     Round,
     Settled,
     Threshold,
-    _digest,
     admit,
     answered,
     charge,
@@ -396,10 +394,3 @@ class TestWhenARoundIsCharged:
             check(Policy(max_epsilon=1.25), memory, select("two"))
         assert "of epsilon 1.25 at delta 0.0001, 0.8892 is spent" in caught.value.local
         assert "0.88" not in str(caught.value)
-
-    def test_an_older_memory_has_charged_all_that_it_was_asked(self) -> None:
-        memory = admit(Policy(), Memory(), select())
-        document = json.loads(memory.to_text())
-        del document["digest"], document["charged"]
-        old = json.dumps({**document, "digest": _digest(document)})
-        assert Memory.from_text(old) == memory

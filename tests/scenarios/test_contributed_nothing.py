@@ -123,29 +123,6 @@ class TestANode:
         assert len(caplog.records) == 3
         assert spent(node) == 0
 
-    def test_it_answers_once_the_file_is_there(self, node: dict[str, Any]) -> None:
-        data = Path(node["data_path"]).read_text()
-        missing_data(node)
-        for number in range(20):
-            client_app.app(asked(str(number)), context_of(**node))
-        Path(node["data_path"]).write_text(data)
-        assert outcome(client_app.app(asked("last"), context_of(**node))) == ("answer", "")
-        assert spent(node) == PLAN.epsilon_select
-
-    @pytest.mark.parametrize("wrong", [other_items, missing_items])
-    def test_under_masks_the_list_is_checked_before_the_session_begins(
-        self, node: dict[str, Any], wrong: Any
-    ) -> None:
-        wrong(node)
-        plan = Plan(users=9, items=2, max_threshold=60, masking="secagg", participants=3)
-        assert outcome(client_app.app(asked(plan=plan), context_of(**node)))[0] != "answer"
-        assert not MemoryFile(Path(node["memory_path"])).path.exists()
-
-    def test_over_budget_is_found_before_data_is_read(self, node: dict[str, Any]) -> None:
-        no_budget(node)
-        missing_data(node)
-        assert outcome(client_app.app(asked(), context_of(**node))) == ("refused", "over-budget")
-
     def test_reading_does_not_depend_on_the_request(self, node: dict[str, Any]) -> None:
         """A file that can't be read fails with the same words, whatever is asked: one bit, and always the same."""
         no_table(node)
@@ -311,26 +288,6 @@ class TestTheServersReport:
             to = [message.metadata.dst_node_id for message in grid.asked]
             assert sorted(node for node in to if node in {101, 102}) == [101, 102], run
             assert to.count(104) == 2
-
-    def test_a_run_that_fails_says_why(self, lab: Any) -> None:
-        grid = self.grid(lab)
-        with pytest.raises(RoundFailed) as failure:
-            run_on_grid(grid, Plan(users=60, items=6, max_threshold=60, minimum_cohort=40))
-        words = str(failure.value)
-        assert "30 users answered" in words and "; in round select missing-file 102;" in words
-        assert "missing-file 102" in words and "no-answer 104" in words and "over-budget 101" in words
-        assert f"over-budget: {Refusal.OVER_BUDGET.in_words}" in words
-
-    def test_when_nobody_answers(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=0.01), faults={0: silent})
-        with refused(RoundFailed, "no-answer", "over-budget"):
-            run_on_grid(grid, Plan(users=60, items=6, max_threshold=60))
-
-    def test_two_reasons_are_counted_apart(self, lab: Any) -> None:
-        grid, reports = self.grid(lab), Reports()
-        grid.nodes[103].app = lab.app(lab.population(items=7))
-        run_on_grid(grid, Plan(users=60, items=6, max_threshold=60), on_report=reports)
-        assert "2 refused (1 other-items, 1 over-budget)" in reports[Round.SELECT].in_words()
 
     def test_too_few_that_did_not_refuse_end_the_run(self, lab: Any) -> None:
         grid = lab.grid(lab.population(), 12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,6 @@ def release(run: str = "one", steps: int | None = None) -> Envelope:
     return Envelope(run=run, request=release_at(PLAN, threshold))
 
 
-class TestAnswers:
-    def test_both_rounds_are_answered_in_the_codecs_bytes(self, lab: Any) -> None:
-        app, context = lab.app(lab.population()), context_of()
-        for envelope in (select(), release()):
-            reply = app(message_of(envelope), context)
-            assert outcome(reply) == ("answer", "")
-            contribution, _ = decode(data_of(reply), envelope.request)
-            assert contribution.users == 60
-
-
 class TestRefusals:
     def test_a_second_different_request_also_after_a_restart(self, lab: Any) -> None:
         context = context_of()
@@ -51,15 +40,6 @@ class TestRefusals:
         reply = app(message_of(release(steps=PLAN.step_range[0] + 1)), restarted)
         assert outcome(reply) == ("refused", "second-request")
         assert outcome(app(message_of(release()), restarted))[0] == "answer"
-
-    def test_a_plan_over_the_limit_also_after_a_restart(self, lab: Any) -> None:
-        policy, context = Policy(max_epsilon=1.2), context_of()
-        app = lab.app(lab.population(), policy=policy)
-        app(message_of(select()), context)
-        app(message_of(release()), context)
-        restarted = context_of(deepcopy(context.state))
-        reply = lab.app(lab.population(), policy=policy)(message_of(select("two")), restarted)
-        assert outcome(reply) == ("refused", "over-budget")
 
     def test_a_refused_request_never_touches_the_data(self) -> None:
         def load(context: Context) -> Any:
@@ -133,13 +113,6 @@ class TestTheNodesOwnFile:
     def ask(self, envelope: Envelope, **node_config: Any) -> Message:
         return client_app.app(message_of(envelope), context_of(**node_config))
 
-    def test_it_is_read_over_the_public_list(self, data: str, items: str) -> None:
-        request = select_request(self.CLOSED)
-        envelope = Envelope(run="r", request=request, items_digest=items_digest(["a", "b"]))
-        reply = self.ask(envelope, data_path=data, items_path=items)
-        assert outcome(reply) == ("answer", "")
-        assert decode(data_of(reply), request)[0].users == 2
-
     @pytest.mark.parametrize("digest", [b"", items_digest(["b", "a"])], ids=["unknown", "guessed"])
     def test_items_read_off_the_data_are_refused_over_a_closed_domain(self, data: str, digest: bytes) -> None:
         """Nodes would number them each in its own way. An answer to a server that has guessed them would show that."""
@@ -158,35 +131,6 @@ class TestTheNodesOwnFile:
         for app in (client_app.app, our_app):
             reply = app(message_of(envelope, "advertising"), context_of(**config))
             assert outcome(reply) == ("refused", "other-items")
-
-    def test_an_open_domain_needs_no_list(self, data: str) -> None:
-        envelope = select(plan=self.OPEN)
-        reply = self.ask(envelope, data_path=data)
-        assert sorted(decode(data_of(reply), envelope.request)[1] or ()) == ["a", "b"]
-
-    def test_a_missing_file_does_not_show_its_path(self, tmp_path: Path) -> None:
-        reply = self.ask(select(), data_path=str(tmp_path / f"{PRIVATE_TEXT}.csv"))
-        assert outcome(reply) == ("failed", "missing-file")
-        assert PRIVATE_TEXT not in repr(reply)
-
-    def test_without_a_path_there_is_nothing_to_read(self) -> None:
-        assert outcome(self.ask(select())) == ("failed", "bad-configuration")
-
-    def test_a_memory_file_outlives_the_flower_run(self, data: str, tmp_path: Path) -> None:
-        """Flower gives a node a fresh Context for each of its runs."""
-        limits = {"max_epsilon": 6.0, "memory_path": str(tmp_path / "m.db")}
-        plan = replace(self.OPEN, epsilon=4.0, epsilon_select=1.0)
-        replies = [self.ask(select(run, plan), data_path=data, **limits) for run in ("one", "two", "three")]
-        assert [outcome(reply)[0] for reply in replies] == ["answer", "answer", "refused"]
-
-    def test_a_misspelt_key_in_a_nodes_configuration_is_an_error(
-        self, data: str, items: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """It was ignored, and with it the limit that it was meant to set."""
-        misspelt = {"memory_path": str(tmp_path / "m.db"), "max_epsilom": 0.1}
-        reply = self.ask(select(plan=self.CLOSED), data_path=data, items_path=items, **misspelt)
-        assert outcome(reply) == ("failed", "bad-configuration")
-        assert "unknown key max-epsilom" in caplog.text
 
     def test_a_limit_without_a_memory_file_is_an_error(
         self, data: str, caplog: pytest.LogCaptureFixture

@@ -256,11 +256,6 @@ class TestACohortThatIsTooSmall:
         assert [charge.round for charge in ledger.entries] == ["select"]
         assert ledger.basic().epsilon == pytest.approx(0.1)
 
-    def test_a_cohort_of_nobody_fails(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), faults=dict.fromkeys(range(6), silent))
-        with refused(RoundFailed, "no-answer"):
-            run_on_grid(grid, plan_of())
-
     def test_more_users_than_planned_fail(self, lab: Any) -> None:
         with refused(RoundFailed, "too-many-users", "60", "59"):
             run_on_grid(lab.grid(lab.population()), plan_of(users=59))
@@ -281,14 +276,6 @@ class TestACohortThatIsTooSmall:
 
         run_on_grid(grid, plan_of(minimum_cohort=50), minimum_nodes=6, node_timeout=0.01, on_report=leave)
         assert [report.answered for report in reports.values()] == [6, 5]
-
-
-class TestDevicesThatRefuse:
-    def test_another_list_of_items_is_refused(self, lab: Any) -> None:
-        whole, reports = lab.population(named=True), Reports()
-        with pytest.raises(RoundFailed):
-            run_on_grid(lab.grid(whole), plan_of(), labels=[*whole.labels[1:], "other"], on_report=reports)
-        assert reports.faults(Round.SELECT) == {"refused": 6}
 
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, at, changed, data_of, dead, outcome, silent
 
 from fedhist import Ledger, Plan, RoundFailed, SeededSource, SparsePopulation
-from fedhist.client import Policy, mount
+from fedhist.client import mount
 from fedhist.server import run_on_grid
 from tests.asking import select_request
 from tests.support.api import (
@@ -31,7 +31,6 @@ from tests.support.api import (
     TooFewSurvivors,
     numbered_identities,
     participant_number,
-    recall,
 )
 from tests.support.api import MaskingKind as Kind
 from tests.support.refusals import refused
@@ -231,20 +230,6 @@ class TestWhatADeviceRefuses:
             assert outcome(reply)[0] == "refused"
             assert "fedhist-answer" not in reply.content.array_records
 
-    def test_a_plan_over_its_budget_before_any_key_is_made(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), 12, policy=Policy(max_epsilon=0.5))
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan_of())
-        assert self.reasons(grid) == {"over-budget"}
-        assert all(MASKING not in node.context.state.config_records for node in grid.nodes.values())
-
-    def test_a_later_message_without_a_session(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), 12)
-        run_on_grid(grid, plan_of())
-        boxes = asked(grid, "masking")[0]
-        fresh = lab.grid(lab.population(), 12).nodes[boxes.metadata.dst_node_id]
-        assert outcome(fresh.answer(boxes)) == ("refused", "no-session")
-
     def test_a_damaged_session(self, lab: Any) -> None:
         def damage(message: Message, node: Any) -> list[Message]:
             ((run, state),) = node.context.state.config_records[MASKING].items()
@@ -254,12 +239,6 @@ class TestWhatADeviceRefuses:
         grid = lab.grid(lab.population(), 12, faults={2: at("masking", damage)})
         run_on_grid(grid, plan_of())
         assert self.reasons(grid) == {"no-session"}
-
-    def test_each_round_is_charged_once(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), 12)
-        run_on_grid(grid, plan_of())
-        spent = recall(grid.nodes[105].context).spent
-        assert spent.epsilon == pytest.approx(1.1)
 
 
 def test_signed_masking_without_keys_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
@@ -290,22 +269,6 @@ class TestMessagesOfOtherRounds:
         reports = Reports()
         run_on_grid(grid, plan_of(), on_report=reports)
         assert [report.answered for report in reports.values()] == [12, 12]
-
-    def test_of_two_runs_at_once_the_later_one_goes_well(self, lab: Any) -> None:
-        """A node has one masking session at a time; the older run loses its nodes and fails."""
-        grid, plan = lab.grid(lab.population(), 12), plan_of()
-        begun: list[Any] = []
-
-        def another_run(message: Message, node: Any) -> list[Message]:
-            if message.metadata.message_type == "query.sharing" and not begun:
-                begun.append(None)
-                begun.append(run_on_grid(grid, plan))
-            return [node.answer(message)]
-
-        grid.nodes[100].fault = another_run
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan)
-        assert len(begun) == 2
 
 
 class TestOneBadParticipant:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -62,11 +58,6 @@ class TestAskedAgain:
         shown = decode(answers[0], release().request)[0].keyed
         assert shown is not None and len(shown.keys) == 5
 
-    def test_also_after_a_restart(self, tmp_path: Path) -> None:
-        first = self.app(tmp_path / "m.db")(message_of(release()), context_of())
-        again = self.app(tmp_path / "m.db")(message_of(release()), context_of())
-        assert data_of(first) == data_of(again)
-
     def test_another_run_and_another_node_draw_for_themselves(self, tmp_path: Path) -> None:
         """Of twelve ways to keep five of sixty items: eight alike have a chance below 10^-7."""
         app = self.app(tmp_path / "m.db")
@@ -102,23 +93,6 @@ class TestAskedAgain:
             assert outcome(app(message_of(release(f"run {number}")), context))[0] == "answer"
         assert outcome(app(message_of(release("run 0")), context)) == ("refused", "second-request")
         assert outcome(app(message_of(release("run 1")), context))[0] == "answer"
-
-    def test_what_an_older_version_answered_is_not_answered_again(self, tmp_path: Path) -> None:
-        """It noted no answer and drew from the operating system, so this one would be a second view."""
-        app, file = self.app(tmp_path / "m.db"), tmp_path / "m.db"
-        assert outcome(app(message_of(release()), context_of()))[0] == "answer"
-        with closing(sqlite3.connect(file)) as database:
-            (text,) = database.execute("SELECT text FROM memory").fetchone()
-            document = json.loads(text)
-            del document["digest"], document["answers"], document["charged"]
-            tagged = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
-            old = json.dumps({**document, "digest": hashlib.sha256(tagged).hexdigest()})
-            database.execute("UPDATE memory SET text = ?", (old,))
-            for table in ("secret", "session", "answer"):
-                database.execute(f"DROP TABLE {table}")
-            database.commit()
-        assert outcome(app(message_of(release()), context_of())) == ("refused", "second-request")
-        assert outcome(app(message_of(release("two")), context_of()))[0] == "answer"
 
     def test_a_request_that_todays_floors_forbid_is_not_answered_again(self, tmp_path: Path) -> None:
         policy = [Policy()]

@@ -37,7 +37,7 @@ PLACES = {
     ),
     "fedhist.client.node_log": "line_of",
     "fedhist.client.policy": (
-        "PolicyMemory=Memory _digest admit answered begin_policy=begin charge check request_key round_cost"
+        "PolicyMemory=Memory admit answered begin_policy=begin charge check request_key round_cost"
     ),
     "fedhist.client.populations": "SHARD_NONZEROS SHARD_USERS item_totals populations_module=",
     "fedhist.client.round_handlers": "round_handlers_module=",
