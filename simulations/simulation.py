@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from difflib import get_close_matches
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from fedhist.client.populations import item_totals
+from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
+from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
@@ -116,6 +119,45 @@ class Result:
         said = [*map(in_python, self.first_lines), f"{items:,} items of {plan.users:,} users"]
         return f"Result({'; '.join(said)}, threshold {self.threshold:,.4g})"
 
+    def __str__(self) -> str:
+        """What to know first, what it cost, and the ten largest items."""
+        lines = [*map(in_python, self.first_lines)]
+        lines.append(
+            f"{users_words(self.release.plan)}, {len(self.release.histogram):,} items, {self._cost_text}"
+        )
+        return "\n".join([*lines, *largest_lines(self.release)])
+
+    def __getitem__(self, item: str | int) -> dict[str, float]:
+        """The released numbers of one item, by the columns of `to_frame`."""
+        if item not in self:
+            near = get_close_matches(str(item), map(str, self.release.names), n=1)
+            raise KeyError(f"no item {item!r} was released{f'; did you mean {near[0]!r}?' if near else ''}")
+        place = self.release.places[item]
+        return {name: float(of[place]) for name, of in self._columns.items() if name != "item"}
+
+    def __contains__(self, item: object) -> bool:
+        """Whether the item was released."""
+        return item in self.release.places
+
+    __iter__ = None
+    """Neither a mapping nor a sequence: `to_frame` has all rows."""
+
+    def top(self, items: int = 10) -> Any:
+        """The rows of `to_frame` with the largest values, in falling order."""
+        rows = self.release.largest(items)
+        columns = {name: [of[row] for row in rows] for name, of in self._columns.items()}
+        return data_frame(columns, self.release.frame_kind, texts=("item",))
+
+    @cached_property
+    def _columns(self) -> dict[str, Sequence[str | int | float]]:
+        return self.release.columns()
+
+    @property
+    def _cost_text(self) -> str:
+        if math.isinf(self.tight.epsilon):
+            return "epsilon none"
+        return f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"
+
     @property
     def sent(self) -> tuple[str, ...]:
         """What a user's device sent, round by round, in words."""
@@ -127,15 +169,12 @@ class Result:
     def _repr_html_(self) -> str:
         """How a notebook shows it: the summary, then the release."""
         warning = " (not private, simulation only)" if "bytes_per_user" in self.sizes_tell else ""
-        plan, cost = self.release.plan, self.tight
-        epsilon = (
-            "none" if math.isinf(cost.epsilon) else f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}"
-        )
+        plan = self.release.plan
         rows = [
             ("plan", users_words(plan)),
             ("users that answered", ", ".join(f"{name} {users:,}" for name, users in self.users.items())),
             ("method", f"{method(plan, self.release.mechanism)}, neighbours {plan.neighbours.value}"),
-            ("privacy", epsilon),
+            ("privacy", self._cost_text),
             (f"sent by {sender(plan)}{warning}", ", ".join(self.sent)),
         ]
         if not self.release.found_nothing:
@@ -393,6 +432,21 @@ def _story(
         labels=labels_of(population),
         measured=measurements,
     )
+
+
+def largest_lines(release: Release) -> list[str]:
+    """The ten largest released items, as lines of a table."""
+    rows = release.largest(10)
+    if not rows:
+        return []
+    names = ["item", *(visible(release.names[row], 40) for row in rows)]
+    estimates = ["estimate", *(f"{release.estimate[row]:,.1f}" for row in rows)]
+    limits = ["at least", *(f"{release.at_least[row]:,.1f}" for row in rows)]
+    wide, count, limit = (max(map(len, column)) for column in (names, estimates, limits))
+    return [
+        f"{name:<{wide}}  {estimate:>{count}}  {least:>{limit}}"
+        for name, estimate, least in zip(names, estimates, limits, strict=True)
+    ]
 
 
 def true_histogram(population: Population) -> Integers:

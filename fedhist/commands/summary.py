@@ -13,7 +13,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
 from fedhist.server.words import lost_words, method, sender, significant, users_words
-from fedhist.simulations.simulation import Result
+from fedhist.simulations.simulation import Result, largest_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +77,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table.add_row("sent", f"by {sender(plan)}: {_sent_text(result)}")
     table.add_row("seconds", _seconds_text(result))
     console.print(table)
+    console.print("\n".join(largest_lines(release)), markup=False, soft_wrap=True)
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
         console.print("(*) depends on the exact data, which only a simulation knows: not private")

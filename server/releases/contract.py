@@ -194,9 +194,19 @@ class Release:
         """The same as a data frame, of the kind that the data came in: pandas, polars or pyarrow; else polars."""
         return data_frame(self.columns(labels), self.frame_kind, texts=("item",))
 
+    @cached_property
+    def places(self) -> dict[str | int, int]:
+        """Where each released item is in the order of `histogram`."""
+        return {name: place for place, name in enumerate(self.names)}
+
+    def largest(self, most: int) -> list[int]:
+        """The places of the largest values, in falling order."""
+        places: list[int] = np.argsort(-self.histogram, kind="stable")[:most].tolist()
+        return places
+
     def _repr_html_(self) -> str:
         """How a notebook shows it: the items of the largest values, with bars."""
-        names, rows = self.names, np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
+        names, rows = self.names, self.largest(_ROWS_SHOWN)
         warning = "" if self.private else ", not private"
         title = f"Release{warning}: {len(rows)} of {len(self.histogram):,} items"
         if not self.found_nothing:

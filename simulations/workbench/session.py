@@ -41,6 +41,13 @@ class Session:
     def __init__(
         self, ledger: str | Path | None = None, *, epsilon: float | None = None, delta: float | None = None
     ) -> None:
+        if not isinstance(ledger, str | Path | None):
+            raise InvalidInput(
+                f"a session with a ledger of type {type(ledger).__name__}",
+                allowed="the path of a file, or None",
+                advice="data is given to Session.histogram",
+                code="bad-ledger",
+            )
         if (epsilon is None) != (delta is None):
             raise InvalidInput(
                 "a session with one of epsilon and delta",

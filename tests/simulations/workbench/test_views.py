@@ -36,6 +36,30 @@ def private() -> fedhist.Result:
     return fedhist.histogram(FRAME, items=NAMES)
 
 
+class TestRows:
+    def test_one_item_and_the_largest_are_those_of_the_frame(self, private: fedhist.Result) -> None:
+        rows = {row["item"]: row for row in private.to_frame().to_dict("records")}
+        for name in NAMES:
+            assert private[name] == {key: of for key, of in rows[name].items() if key != "item"}
+        values = [row["value"] for row in private.top(2).to_dict("records")]
+        assert values == sorted((row["value"] for row in rows.values()), reverse=True)[:2]
+
+    def test_an_item_that_was_not_released_is_no_key(self, private: fedhist.Result) -> None:
+        assert "tea" in private and "teas" not in private
+        with pytest.raises(KeyError, match="did you mean 'tea'"):
+            private["teas"]
+        with pytest.raises(TypeError):
+            iter(private)  # type: ignore[call-overload]
+
+    def test_printed_it_has_the_largest_items_and_what_it_cost_in_visible_text(
+        self, private: fedhist.Result
+    ) -> None:
+        first, headings, *items = str(private).splitlines()
+        assert f"epsilon {private.tight.epsilon:.4g}" in first and headings.split()[0] == "item"
+        assert items[0].split()[0] == "tea" and len(items) == 3
+        assert "\u202e" not in str(private)
+
+
 class TestReport:
     def test_of_a_result_shows_what_that_of_its_folder_shows(self, tmp_path: Path) -> None:
         result = fedhist.histogram(FRAME, items=NAMES, seed=1, evaluate=True, out=tmp_path / "run")
