@@ -29,65 +29,62 @@ Wang 2022, theorem 10). The pairs used here:
 All pairs but the first entry's are symmetric: adding and removing a user give the same losses. Swapping P and Q in the
 first entry turns t into epsilon - t, and the largest over all t covers both.
 
-Gaussians have a closed form, also beside entries of few losses. Where there are many others, distributions are put on
-a grid. Both ways, and where a range is cut into few losses, dots are connected (Doroshenko et al. 2022), which never
-lowers a delta.
+A sum over the losses of the others of the Gaussian's delta, which is known in closed form, is all that a run of few
+entries needs. Long ledgers go through dp_accounting's grid, which takes a second to load. Where losses are put on few
+places, dots are connected (Doroshenko et al. 2022), which never lowers a delta.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.privacy.ledger import (
-    Alternative,
     AlternativesLoss,
-    ApproximateLoss,
     BoundedRangeLoss,
     Charge,
     Cost,
     GaussianLoss,
-    PureLoss,
     exact_sum,
 )
-from fedhist.protocol.privacy.loss_distributions import (
-    Gaussian,
-    GaussianBeside,
-    Shifted,
-    crossing,
-    on_grid,
-    pure_profile,
-    range_profile,
-)
 
-# Twenty standard deviations in this many steps: 1e-4 a step for a Gaussian of epsilon = 1, delta = 1e-6.
-_GRID_POINTS = 50_000
 # Cells of the position t of the first bounded-range entry.
 _RANGE_CELLS = 256
-# If there are more distinct epsilons than this, they are rounded up to this many: each takes a convolution.
-_MOST_GROUPS = 24
-# An entry this large has the loss +epsilon but for odds of e^-30: plain addition is as tight as anything.
-_PLAIN_EPSILON = 30.0
-# With less spread than this, the difference of tails that is a Gaussian's delta has no digits left.
-_LEAST_SPREAD = 1e-8
-# Places of a bounded range's losses for each standard deviation of a Gaussian's beside it, and the most in all.
-_ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 # The most ways that are told apart, of all entries with alternatives together.
 _MOST_WAYS = 9
+# An entry this large has the loss +epsilon but for odds of e^-30: plain addition is as tight as anything.
+_PLAIN_EPSILON = 30.0
+# Places of a bounded range's losses for each standard deviation of the Gaussian beside it.
+_DENSITY = 100
+# The most terms of a delta in closed form, over all cells; where there are more, dp_accounting's grid is faster.
+_MOST_TERMS = 30_000
+# Twenty standard deviations in this many steps: 1e-4 a step for a Gaussian of epsilon = 1, delta = 1e-6.
+_GRID_POINTS = 50_000
+# With less between its places than this, the grid's delta has no digits left.
+_LEAST_INTERVAL = 1e-11
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
-_ROUNDING = 1e-14
-# What is cut off, of a delta: e^-20.
+_FOURIER_ERROR = 1e-14
+# What the grid cuts off, of a delta: e^-20.
 _FAR = math.exp(-20)
+# Places of a table of its deltas; between two of them it is linear in e^epsilon, which is no lower.
+_TABLE_PLACES = 20_000
+# Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
+_TAIL_ERROR = 2e-12
+# The search for an epsilon ends at this share of it, and what is found is raised by more than all doubles lost.
+_CLOSE, _RAISED = 1e-9, 1 + 6e-7
 
-_Groups = tuple[tuple[float, int], ...]
+_Deltas = Callable[[Floats], Floats]
+_Profile = Callable[[float, Floats], Floats]
+_Counted = tuple[tuple[float, int], ...]
 
 
 def basic_total(charges: Iterable[Charge]) -> Cost:
@@ -133,246 +130,190 @@ def epsilon_at(charges: Iterable[Charge], delta: float) -> float:
         return math.inf
     # By adding up, which is no way to a smaller delta.
     plain = basic.epsilon if basic.delta <= delta else math.inf
-    branching = _branching(entries, basic)
-    if branching is None:
-        return min(_tight_epsilon(_Losses.of(entries), delta), plain)
-    others = _Losses.of(entries, branched=True)
-    if len(branching.ways) == 1:
-        return min(_tight_epsilon(others.beside(branching.ways[0]), delta - branching.failure), plain)
-    most = basic.epsilon if math.isfinite(plain) else 4 * basic.epsilon
-    return min(_branched_epsilon(others, branching, Cost(most, delta)), plain)
+    enough = basic.epsilon if math.isfinite(plain) else 4 * basic.epsilon
+    return min(_least_epsilon(_losses(entries), delta, enough), plain)
 
 
 @dataclass(frozen=True)
-class _Branching:
-    """The ways of all entries with alternatives, one for each entry, and the sum of their failures."""
+class _Way:
+    """One way through all entries: 1/z^2 of its Gaussians, summed, and how many others there are of each epsilon."""
 
-    ways: tuple[tuple[Alternative, ...], ...]
-    failure: float
-
-
-def _branching(entries: Sequence[Charge], basic: Cost) -> _Branching | None:
-    """The entries with alternatives, if there are any and their ways can be told apart."""
-    found = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
-    many = math.prod(len(loss.ways) for loss in found) > _MOST_WAYS
-    if not found or many or basic.epsilon > _PLAIN_EPSILON:
-        return None
-    return _Branching(
-        tuple(product(*(loss.ways for loss in found))), math.fsum(loss.failure for loss in found)
-    )
+    precision: float
+    pure: _Counted
+    ranges: _Counted
 
 
 @dataclass(frozen=True)
 class _Losses:
-    """What the total depends on: few numbers for a ledger of any length, and the same ones for runs of one plan.
+    """What a total depends on: the first entry's bounded range, all ways, and what may fail beside them."""
 
-    Args:
-        first_range: epsilon of the first entry if that is of bounded range, else 0.
-        ranges: (epsilon, how many) of the other bounded-range entries.
-        pure: (epsilon, how many) of the entries that only promise epsilon.
-        precision: sum of 1/z^2 over the Gaussian entries.
-        infinite: the probability that an approximate entry fails.
-        plain: epsilons so large that they are just added up.
-    """
+    first_range: float
+    ways: tuple[_Way, ...]
+    failure: float
 
-    first_range: float = 0.0
-    ranges: _Groups = ()
-    pure: _Groups = ()
-    precision: float = 0.0
-    infinite: float = 0.0
-    plain: float = 0.0
 
-    @classmethod
-    def of(cls, entries: Sequence[Charge], *, branched: bool = False) -> _Losses:
-        """Group the entries by kind and epsilon; `branched` leaves out those with alternatives."""
-        first_range, precision, log_finite = 0.0, [0.0], [0.0]
-        ranges: Counter[float] = Counter()
-        pure: Counter[float] = Counter()
-        plain = []
-        for position, entry in enumerate(entries):
-            match entry.loss:
-                case AlternativesLoss() if branched:
-                    pass
-                case GaussianLoss(multiplier):
-                    precision.append(multiplier**-2)
-                case _ if entry.epsilon > _PLAIN_EPSILON:
-                    plain.append(entry.epsilon)
-                    log_finite.append(math.log1p(-entry.delta))
-                case BoundedRangeLoss() if position == 0:
-                    first_range = entry.epsilon
-                case BoundedRangeLoss():
-                    ranges[entry.epsilon] += 1
-                case PureLoss() | ApproximateLoss() | AlternativesLoss():
-                    pure[entry.epsilon] += 1
-                    log_finite.append(math.log1p(-entry.delta))
-        return cls(
-            first_range=first_range,
-            ranges=_few_groups(ranges),
-            pure=_few_groups(pure),
-            precision=math.fsum(precision),
-            infinite=-math.expm1(math.fsum(log_finite)),
-            plain=math.fsum(plain),
+def _losses(entries: Sequence[Charge]) -> _Losses:
+    alternatives = [entry.loss.ways for entry in entries if isinstance(entry.loss, AlternativesLoss)]
+    told_apart = math.prod(map(len, alternatives)) <= _MOST_WAYS
+    first_range, precisions, failures = 0.0, [0.0], [0.0]
+    pure, ranges = Counter[float](), Counter[float]()
+    for position, entry in enumerate(entries):
+        match entry.loss:
+            case GaussianLoss(multiplier):
+                precisions.append(multiplier**-2)
+            case BoundedRangeLoss() if position == 0:
+                first_range = entry.epsilon
+            case BoundedRangeLoss():
+                ranges[entry.epsilon] += 1
+            case AlternativesLoss(failure=failure) if told_apart:
+                failures.append(failure)
+            case _:
+                pure[entry.epsilon] += 1
+                failures.append(entry.delta)
+    ways = tuple(
+        _Way(
+            math.fsum([*precisions, *(way.multiplier**-2 for way in chosen if way.multiplier is not None)]),
+            _counted(pure + Counter(way.epsilon for way in chosen if way.epsilon is not None)),
+            _counted(ranges),
         )
-
-    def beside(self, ways: Iterable[Alternative]) -> _Losses:
-        """These losses and those of one way of each entry."""
-        precision, pure = [self.precision], Counter(dict(self.pure))
-        for way in ways:
-            if way.multiplier is not None:
-                precision.append(way.multiplier**-2)
-            if way.epsilon is not None:
-                pure[way.epsilon] += 1
-        return replace(self, precision=math.fsum(precision), pure=_few_groups(pure))
-
-    def spread(self) -> float:
-        """The standard deviation of the total loss, first entry aside, from above."""
-        variance = self.precision
-        variance += sum(count * epsilon**2 / 3 for epsilon, count in self.ranges)
-        variance += sum(count * epsilon**2 for epsilon, count in self.pure)
-        return math.sqrt(variance)
+        for chosen in itertools.product(*(alternatives if told_apart else ()))
+    )
+    return _Losses(first_range, ways, math.fsum(failures))
 
 
-def _few_groups(epsilons: Counter[float]) -> _Groups:
-    """The groups in order. If there are too many, adjacent ones take the largest of their epsilons, which is sound."""
-    distinct = sorted(epsilon for epsilon in epsilons if epsilon > 0)
-    width = -(-len(distinct) // _MOST_GROUPS)
-    shares = (distinct[start : start + width] for start in range(0, len(distinct), max(width, 1)))
-    return tuple((share[-1], sum(epsilons[epsilon] for epsilon in share)) for share in shares)
+def _counted(epsilons: Counter[float]) -> _Counted:
+    return tuple(sorted((epsilon, count) for epsilon, count in epsilons.items() if epsilon > 0))
 
 
 @functools.lru_cache(maxsize=256)
-def _tight_epsilon(losses: _Losses, delta: float) -> float:
-    """Epsilon at delta, or something larger where the computation has too few digits."""
-    # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
-    # left: delta = infinite + (1 - infinite) rest_delta.
-    rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
-    if losses.pure or losses.ranges:
-        rest_delta -= _ROUNDING
-    if rest_delta <= 0 or losses.spread() < _LEAST_SPREAD:
+def _least_epsilon(losses: _Losses, delta: float, enough: float) -> float:
+    """The least epsilon, rounded up, at which failures and the deltas of all ways sum to at most the delta.
+
+    Infinite if it is above `enough`.
+    """
+    left = (delta - losses.failure) * (1 - 1e-9)
+    largest = [losses.first_range, *(max(way.pure + way.ranges, default=(0.0, 0))[0] for way in losses.ways)]
+    if left <= 0 or max(largest) > _PLAIN_EPSILON:
         return math.inf
-    with np.errstate(all="ignore"):  # what overflows is compared with the basic total and loses
-        rest = _rest_of(losses, rest_delta)
-        epsilon = float(rest.get_epsilon_for_delta(rest_delta))
-        if losses.first_range > 0:
-            epsilon = _after_first_range(rest, rest_delta, losses.first_range, start=epsilon)
-    return losses.plain + epsilon
+    step = losses.first_range / _RANGE_CELLS
+    cells = step * np.arange(-_RANGE_CELLS, _RANGE_CELLS + 1, dtype=np.float64) if step else np.zeros(1)
+    # The chance of the larger of each cell's two losses under P, so that those under Q sum to 1 as well.
+    low, high = cells[:_RANGE_CELLS], cells[_RANGE_CELLS + 1 :]
+    high_share = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
+    ends = (float(cells[0]), enough + float(cells[-1]))
+    deltas_of_ways = [
+        _deltas_of(way, left, ends, most_terms=_MOST_TERMS // len(cells)) for way in losses.ways
+    ]
 
+    def spent(epsilon: float) -> float:
+        total = 0.0
+        for deltas_of in deltas_of_ways:
+            # In order of epsilon: after the larger of a cell's losses less is left, and delta is larger.
+            deltas = deltas_of(epsilon + cells)
+            if step:
+                after_high, after_low = deltas[_RANGE_CELLS - 1 :: -1], deltas[:_RANGE_CELLS:-1]
+                deltas = high_share * after_high + (1 - high_share) * after_low
+            total += float(deltas.max())
+        return total
 
-def _rest_of(losses: _Losses, delta: float) -> Any:
-    """The losses but the first entry's range and what is plainly added up, as one distribution."""
-    if not (losses.pure or losses.ranges):
-        return Gaussian(math.sqrt(losses.precision))
-    if losses.precision > 0 and (atoms := _few_atoms(losses)) is not None:
-        return GaussianBeside(Gaussian(math.sqrt(losses.precision)), *atoms)
-    pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
-    return functools.reduce(lambda one, other: one.compose(other), pairs)
-
-
-@functools.lru_cache(maxsize=256)
-def _branched_epsilon(others: _Losses, branching: _Branching, basic: Cost) -> float:
-    """An epsilon at which failure and the deltas of all ways sum to at most the delta: the least, up to chords."""
-    of_ways = [others.beside(way) for way in branching.ways]
-    # With approximate entries beside it: delta = infinite + (1 - infinite) (failure + the ways' deltas).
-    left = (basic.delta - others.infinite) / (1 - others.infinite) * (1 - 1e-9) - branching.failure
-    left -= len(of_ways) * _ROUNDING
-    if left <= 0 or any(losses.spread() < _LEAST_SPREAD for losses in of_ways):
-        return math.inf
-    step = (others.first_range or basic.epsilon / 16) / _RANGE_CELLS
-
-    def spent(steps: int) -> float:
-        shifted = (Shifted(rest, step * steps) for rest in rests)
-        return sum(float(_lattice_deltas(rest, others.first_range, step, 0)[0]) for rest in shifted)
-
-    with np.errstate(all="ignore"):
-        rests = [_rest_of(losses, left) for losses in of_ways]
-        few, enough = -1, math.ceil(basic.epsilon / step)
+    with np.errstate(all="ignore"):  # what overflows is not found to suffice
         if not spent(enough) <= left:
             return math.inf
-        # Deltas fall. A range of steps may be of any length, so it is halved instead of listed.
-        while enough - few > 1:
-            middle = (few + enough) // 2
+        few = 0.0
+        while enough - few > _CLOSE * enough:
+            middle = (few + enough) / 2
             few, enough = (few, middle) if spent(middle) <= left else (middle, enough)
-        if enough == 0:
-            return 0.0
-        return step * few + crossing(np.array([spent(few), spent(enough)]), left, step)
+    return enough * _RAISED
 
 
-def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
-    """Delta of `rest` at 0, 1, ..., count steps; after a bounded range at the very beginning, if there is one."""
-    if first_range == 0:
-        return np.asarray(rest.get_delta_for_epsilon(step * np.arange(count + 1)))
-    cells, high_share = _RANGE_CELLS, _high_shares(first_range)
-    after = np.asarray(rest.get_delta_for_epsilon(step * np.arange(-cells, count + cells + 1)))
-    places, cell = np.arange(count + 1)[:, None] + cells, np.arange(cells)
-    deltas: Floats = np.max(
-        high_share * after[places - (cell + 1)] + (1 - high_share) * after[places - (cell - cells)], axis=1
-    )
-    return deltas
-
-
-def _high_shares(epsilon: float) -> Floats:
-    """The chance of the larger of each cell's two losses under P, so that those under Q sum to 1 as well."""
-    cell, step = np.arange(_RANGE_CELLS), epsilon / _RANGE_CELLS
-    high, low = (cell + 1) * step, (cell - _RANGE_CELLS) * step
-    shares: Floats = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
-    return shares
-
-
-def _few_atoms(losses: _Losses) -> tuple[Floats, Floats] | None:
-    """The sums of losses of all entries but Gaussian ones, with their chances; None if they are too many."""
-    if sum(count for _, count in (*losses.pure, *losses.ranges)) > _MOST_FACTORS:
-        return None
-    places_each = _ATOM_DENSITY / math.sqrt(losses.precision)
-    ends = [(epsilon, pure_profile, 1) for epsilon, count in losses.pure for _ in range(count)]
-    ends += [
-        (epsilon, range_profile, math.ceil(2 * epsilon * places_each))
-        for epsilon, count in losses.ranges
+def _deltas_of(way: _Way, delta: float, ends: tuple[float, float], *, most_terms: int) -> _Deltas:
+    """The delta of one way at epsilons between two ends: a sum over the others' losses, or a table from a grid."""
+    density = 2 * _DENSITY / math.sqrt(way.precision) if way.precision else math.inf
+    others = [(_pure_profile, epsilon, 2.0) for epsilon, count in way.pure for _ in range(count)]
+    others += [
+        (_range_profile, epsilon, 2 + density * epsilon)
+        for epsilon, count in way.ranges
         for _ in range(count)
     ]
-    if math.prod(cells + 1 for _, _, cells in ends) > _MOST_ATOMS:
-        return None
-    sums, chances = np.zeros(1), np.ones(1)
-    for epsilon, profile, cells in ends:
-        places = np.linspace(-epsilon, epsilon, cells + 1)
+    if math.prod(places for _, _, places in others) > most_terms:
+        return _deltas_on_grid(way, delta, ends)
+    losses, chances = np.zeros(1), np.ones(1)
+    for profile, epsilon, places in others:
+        at = np.linspace(-epsilon, epsilon, int(places))
         # Between two places delta is taken as linear in e^e, which never lowers it. A loss at a place then has the
         # chance under Q by which the slope changes there, and e^loss times that under P.
-        lengths = np.exp(places[:-1]) * np.expm1(np.diff(places))  # of e^e, not 0 however near the places are
-        slopes = np.diff(profile(epsilon, places)) / lengths
+        lengths = np.exp(at[:-1]) * np.expm1(np.diff(at))  # of e^e, not 0 however near the places are
+        slopes = np.diff(profile(epsilon, at)) / lengths
         under_q = np.maximum(np.diff(np.concatenate([[-1.0], slopes, [0.0]])), 0)
-        sums = np.add.outer(sums, places).ravel()
-        chances = np.multiply.outer(chances, under_q * np.exp(places)).ravel()
-    return sums, chances
+        losses = np.add.outer(losses, at).ravel()
+        chances = np.multiply.outer(chances, under_q * np.exp(at)).ravel()
+    shift = math.sqrt(way.precision)
+    return lambda epsilons: _gaussian_deltas(shift, epsilons[:, None] - losses) @ chances
 
 
-def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[Any]:
-    """The privacy loss distribution of each group, on one grid; tails far below `delta` become infinite."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
+def _gaussian_deltas(shift: float, epsilons: Floats) -> Floats:
+    """Delta of Gaussian noise that one user moves by `shift` = 1/z standard deviations (Balle & Wang 2018, theorem 8).
 
-    pairs = []
-    if losses.precision > 0:
-        gaussian = pld.from_gaussian_mechanism(
-            1 / math.sqrt(losses.precision),
+    Rounded up by a multiple of what the two tails, whose difference it is, may be wrong by. Without a shift nothing is
+    lost, and delta is above 0 at epsilons below 0 alone.
+    """
+    if shift == 0:
+        return -np.expm1(np.minimum(epsilons, 0))
+    upper = special.ndtr(shift / 2 - epsilons / shift)
+    lower = np.exp(epsilons + special.log_ndtr(-shift / 2 - epsilons / shift))
+    result: Floats = np.minimum(np.maximum(upper - lower, 0) + _TAIL_ERROR * upper, 1)
+    return result
+
+
+def _deltas_on_grid(way: _Way, delta: float, ends: tuple[float, float]) -> _Deltas:
+    """The same from dp_accounting's grid, whose tails far below `delta` become infinite losses."""
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+    variance = way.precision + sum(count * epsilon**2 for epsilon, count in way.pure)
+    variance += sum(count * epsilon**2 / 3 for epsilon, count in way.ranges)
+    interval = 20 * math.sqrt(variance) / _GRID_POINTS
+    if interval < _LEAST_INTERVAL:
+        return lambda epsilons: np.full(epsilons.shape, np.inf)
+
+    def on_grid(profile: _Profile, epsilon: float, count: int) -> Any:
+        last = math.ceil(epsilon / interval)
+        deltas = profile(epsilon, np.arange(-last, last + 1, dtype=np.float64) * interval)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -last, last, deltas)
+        one = privacy_loss_distribution.PrivacyLossDistribution(pmf)
+        return one.self_compose(count) if count > 1 else one
+
+    parts = [on_grid(_pure_profile, *group) for group in way.pure]
+    parts += [on_grid(_range_profile, *group) for group in way.ranges]
+    if way.precision:
+        gaussian = privacy_loss_distribution.from_gaussian_mechanism(
+            way.precision**-0.5,
             pessimistic_estimate=True,
             value_discretization_interval=interval,
             log_mass_truncation_bound=math.log(delta * _FAR),
         )
-        pairs.append(gaussian)
-    for groups, profile in ((losses.pure, pure_profile), (losses.ranges, range_profile)):
-        for epsilon, count in groups:
-            pair = on_grid(functools.partial(profile, epsilon), epsilon, interval)
-            pairs.append(pair.self_compose(count) if count > 1 else pair)
-    return pairs
+        parts.insert(0, gaussian)
+    whole = functools.reduce(lambda one, other: one.compose(other), parts)
+    places, step = np.linspace(*ends, _TABLE_PLACES, retstep=True)
+    table = whole.get_delta_for_epsilon(places) + _FOURIER_ERROR
+
+    def deltas(epsilons: Floats) -> Floats:
+        before = np.clip(((epsilons - ends[0]) / step).astype(int), 0, _TABLE_PLACES - 2)
+        share = np.expm1(epsilons - places[before]) / math.expm1(step)
+        between: Floats = table[before] + (table[before + 1] - table[before]) * share
+        return between
+
+    return deltas
 
 
-def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float) -> float:
-    """Epsilon of a bounded-range mechanism followed by `rest`, which alone costs (start, delta).
+def _pure_profile(epsilon: float, at: Floats) -> Floats:
+    """delta(at) of randomised response: loss +epsilon with probability 1/(1 + e^-epsilon), else -epsilon."""
+    upper = -np.expm1(np.minimum(at - epsilon, 0)) / (1 + math.exp(-epsilon))
+    result: Floats = np.maximum(upper, -np.expm1(np.minimum(at, 0)))
+    return result
 
-    It lies between start and start + epsilon. With step = epsilon / cells, all that is needed of the rest is
-    its delta at whole steps from start, because a cell's two losses are whole steps. Between two steps the
-    total delta is convex in e^epsilon, so that the chord which we follow lies above it.
-    """
-    if not start < 500:
-        return start + epsilon  # e^start would not fit
-    step = epsilon / _RANGE_CELLS
-    deltas = _lattice_deltas(Shifted(rest, start), epsilon, step, _RANGE_CELLS)
-    return start + (epsilon if deltas[-1] > delta else crossing(deltas, delta, step))
+
+def _range_profile(epsilon: float, at: Floats) -> Floats:
+    """delta(at) of the pair that dominates all mechanisms of bounded range (see the top of this module)."""
+    inside = np.expm1(np.minimum(at - epsilon, 0) / 2) ** 2 / -math.expm1(-epsilon)
+    result: Floats = np.where(at < -epsilon, -np.expm1(np.minimum(at, 0)), inside)
+    return result

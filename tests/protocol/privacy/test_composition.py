@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -18,6 +19,7 @@ from scipy import special, stats
 
 from fedhist import Charge, Cost, Plan
 from fedhist.testing import PLANS
+from tests.builders import python
 from tests.oracles import gaussian_delta
 from tests.support.api import (
     AlternativesLoss,
@@ -246,7 +248,8 @@ def test_noise_far_beyond_use_is_not_undercharged(epsilon: float, delta: float) 
 @pytest.mark.parametrize("second", [gaussian(1.0, 1e-6), gaussian(600.0, 1e-6), gaussian(1e-8, 1e-300)])
 def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None:
     total, basic = tight_total([first, second]), basic_total([first, second])
-    assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon
+    # Below 1e-6 noise is that of the classic formula, a fortieth more than a budget needs.
+    assert max(first.epsilon, second.epsilon * 0.975) <= total.epsilon <= basic.epsilon
 
 
 # --- A discovery.
@@ -354,3 +357,22 @@ def test_below_what_may_fail_there_is_no_epsilon() -> None:
     entry = Charge("release", "test", {}, 1.0, "l2", "zero-out", 0.1, 1e-8, ApproximateLoss())
     assert epsilon_at([entry], 1e-9) == math.inf
     assert epsilon_at([], 1e-6) == 0
+
+
+ONE_OF_EVERY_RUN = """
+import sys
+import fedhist
+import pandas as pd
+
+settings = dict(epsilon=1.0, delta=1e-6, minimum_cohort=2)
+table = pd.DataFrame({"user": [f"u{n // 3}" for n in range(900)], "item": [f"i{n % 7}" for n in range(900)]})
+for changes in ({}, {"mechanism": "gaussian"}, {"mechanism": "laplace"}, {"items": [f"i{n}" for n in range(7)]}):
+    result = fedhist.histogram(table, **settings, **changes)
+    assert result.tight.epsilon <= 1.1
+print("dp_accounting" in sys.modules)
+"""
+
+
+def test_a_run_of_any_mechanism_needs_no_grid(tmp_path: Path) -> None:
+    """Loading dp_accounting takes a second, which a run over a table of one's own once paid."""
+    assert python("-c", ONE_OF_EVERY_RUN, cwd=tmp_path).split() == ["False"]
