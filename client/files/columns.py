@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.labels.intervals import checked_edges
 from fedhist.protocol.plan.window import Window
 
 ROLES = ("user", "item", "count")
+
+# The same words reach people at a command line and the operator of a node, in its log.
+_ON_NODES = "a node's configuration has the same keys without --"
 
 Where = Callable[[int, str], str]
 """Words for the value of a role in a row of a table, by the row's index from 0."""
@@ -94,11 +97,6 @@ class Columns:
         """The name of the column of the user, item, count or time."""
         return self.roles[role]
 
-    def numbers_of(self, width: int) -> dict[str, int] | None:
-        """From user, item, count and time to the numbers of their columns; None if there are fewer columns."""
-        numbers = {role: int(name) for role, name in self.roles.items() if name.isdecimal()}
-        return numbers if max(numbers.values()) <= width else None
-
     @property
     def given(self) -> tuple[str, ...]:
         """The fields that differ from their defaults."""
@@ -146,6 +144,51 @@ class Columns:
 
 USUAL_COLUMNS = Columns()
 """user, item and maybe count."""
+
+
+def placed_columns(path: str, found: list[str], columns: Columns) -> dict[int, str]:
+    """From the places of the columns that are read in a text file, from 0, to user, item, count and time."""
+    if not columns.numbered:
+        return {found.index(name): role for name, role in named_columns(path, found, columns).items()}
+    places = {int(name) - 1: role for role, name in columns.roles.items() if name.isdecimal()}
+    if max(places) >= len(found):
+        raise InvalidFile(
+            f"the first line of {path} has {len(found)} columns, and one with a higher number was asked for",
+            allowed="the numbers of columns, from 1",
+            advice=f"check --user-column, --item-column and the --separator; {_ON_NODES}",
+            code="too-few-columns",
+        )
+    return places
+
+
+def named_columns(path: str, found: list[str], columns: Columns) -> dict[str, str]:
+    """From the file's own names of the columns we read to user, item and count."""
+    names = columns.named_in(found)
+    if names is not None:
+        return names
+    # Not the names that were found: in a file without a line of names these are somebody's data.
+    if {"user", "item", "count", "window"} & set(columns.given):
+        missing = ", ".join(map(repr, columns.missing_in(found)))
+        problem = f"and none of them is called {missing}" if missing else "and two of them have the same name"
+        if {name.lower() for name in columns.missing_in(found)} & {name.lower() for name in found}:
+            problem += ", but one differs only in upper and lower case"
+        raise InvalidFile(
+            f"{path} has {len(found)} columns, {problem}",
+            allowed="the names of columns as the first line has them, each once",
+            advice="check --user-column, --item-column, --count-column and --time-column, and the --separator; "
+            f"{_ON_NODES}",
+            code="missing-column",
+        )
+    matches = [name.lower() for name in found if name.lower() in ROLES]
+    known = ", ".join(matches) or "none of user, item and count"
+    columns_named = "name them with --user-column, --item-column and --count-column"
+    separated = "name the character between the fields with --separator"
+    raise InvalidFile(
+        f"{path} has {len(found)} columns, and {known} among their names",
+        allowed="one column user, one column item and at most one column count, in any case, among others",
+        advice=f"{separated if len(found) == 1 else columns_named}, or add a first line with their names; {_ON_NODES}",
+        code="unknown-columns",
+    )
 
 
 def column_number(text: str) -> int:

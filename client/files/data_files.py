@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from fedhist.client.files.parquet_sizes import declared_rows
-from fedhist.client.files.unpacked import PACKED
+from fedhist.client.files.text_tables import PACKED
 from fedhist.protocol.errors import InvalidFile, MissingFile
 from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
 
@@ -106,11 +105,9 @@ def check_content(path: Path, suffix: str) -> None:
 
 
 def expected_rows(path: Path, suffix: str) -> int:
-    """About how many rows a table has: as a Parquet file says, or from the length of a text's first lines."""
+    """About how many rows a text table has, from the length of its first lines."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        if suffix == PARQUET:
-            return declared_rows(file)
         sample = file.read(_SAMPLE_BYTES)
     if suffix.endswith(".gz"):
         return _GZIP_FACTOR * size // 16

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from fedhist.client.files.columns import Columns
+from fedhist.client.files.columns import Columns, Where
 from fedhist.client.files.data_files import check_is_file
-from fedhist.client.files.record_tables import type_name
+from fedhist.client.files.row_values import decoded, type_name
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Database:
     url: str = field(repr=False)
     query: str = field(repr=False)
 
-    def batches(self, columns: Columns) -> Generator[pl.DataFrame]:
-        """The columns user, item and maybe count of the rows that the query gives."""
+    def batches(self, columns: Columns) -> Iterator[tuple[pl.DataFrame, Where]]:
+        """The columns user, item and maybe count of the rows that the query gives, and how these are named."""
         import polars as pl
 
         address = _from_environment(self.url)
@@ -83,16 +84,20 @@ class Database:
             encoding = rows(_SQLITE_ENCODING).collect().item() if is_sqlite else "UTF-8"
             schema = rows(f"SELECT * FROM {inner} LIMIT 0").collect_schema()  # noqa: S608 - the user's own query
             wrapped = (_sqlite_query if is_sqlite else _postgresql_query)(schema, columns)
-            first = 1 if is_sqlite else 0
+            row = -1 if is_sqlite else 0
             for batch in rows(f"{wrapped} FROM {inner}").collect_batches(chunk_size=_ROWS):
-                yield batch[first:].with_columns(
-                    _decoded(column, encoding) for column in batch[first:] if column.dtype == pl.Binary
+                table = batch[max(-row, 0) :]
+                yield (
+                    table.with_columns(
+                        decoded(column, encoding) for column in table if column.dtype == pl.Binary
+                    ),
+                    partial(_place, max(row, 0)),
                 )
-                first = 0
+                row += batch.height
 
-    def place(self, row: int, role: str) -> str:
-        """The words for a row in errors."""
-        return f"row {row + 1:,} of the query"
+
+def _place(first: int, row: int, role: str) -> str:
+    return f"row {first + row + 1:,} of the query"
 
 
 def _connection(address: str, stack: ExitStack) -> Any:
@@ -174,25 +179,6 @@ def _named(columns: Columns, found: list[str]) -> dict[str, str]:
             code="wrong-columns-of-query",
         )
     return names
-
-
-def _decoded(column: pl.Series, encoding: str) -> pl.Series:
-    """Bytes as text; what is none is missing."""
-    import polars as pl
-
-    if encoding == "UTF-8":
-        try:
-            return column.cast(pl.String)
-        except pl.exceptions.ComputeError:
-            pass
-    return pl.Series(column.name, [_text(value, encoding) for value in column], dtype=pl.String)
-
-
-def _text(value: bytes | None, encoding: str) -> str | None:
-    try:
-        return None if value is None else value.decode(encoding)
-    except UnicodeDecodeError:
-        return None
 
 
 def _from_environment(text: str) -> str:

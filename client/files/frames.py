@@ -6,15 +6,14 @@ narwhals knows the kinds. What it does not know and hands its rows out as an Arr
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fedhist.client.files.columns import Columns
-from fedhist.client.files.native_errors import silent_native_errors
-from fedhist.client.files.record_tables import with_plain_types
+from fedhist.client.files.native_errors import silenced
+from fedhist.client.files.row_values import decoded, with_plain_types
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 _KINDS = ("pandas", "polars", "pyarrow")
 _SHOWN_NAMES = 20
+
+T = TypeVar("T")
 
 
 def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
@@ -46,26 +47,24 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
     if isinstance(frame, nw.DataFrame):
         return frame
     source = data
+    lazy = None
     if isinstance(frame, nw.LazyFrame):
-        with _without_values():
-            found = frame.collect_schema().names()
+        found = _native(frame.collect_schema).names()
         names = columns.named_in(found)
         if names is None:
             raise _wrong_columns(data, found, columns)
-        frame = frame.select(*names)
-        source = frame.to_native()
+        lazy = frame.select(*names)
+        source = lazy.to_native()
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
     if hasattr(source, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
         try:
-            with _without_values():
-                return nw.from_native(pl.DataFrame(source), eager_only=True)
+            return _native(lambda: nw.from_native(pl.DataFrame(source), eager_only=True))
         except _Unreadable:
-            if isinstance(frame, nw.LazyFrame):
+            if lazy is not None:
                 raise
             raise _no_frame(data) from None
-    if isinstance(frame, nw.LazyFrame):
-        with _without_values():
-            return frame.collect("polars")
+    if lazy is not None:
+        return _native(lambda: lazy.collect("polars"))
     raise _no_frame(data)
 
 
@@ -81,23 +80,20 @@ def _without_format(data: Any, columns: Columns) -> Any:
     names = columns.named_in(data.column_names)
     if names is None:
         raise _wrong_columns(data, data.column_names, columns)
-    with _without_values():
-        return data.select_columns(list(names)).with_format("arrow")[:]
+    return _native(lambda: data.select_columns(list(names)).with_format("arrow")[:])
 
 
 class _Unreadable(InvalidPopulation):
     """A frame that its own library, or polars, can't read."""
 
 
-@contextmanager
-def _without_values() -> Iterator[None]:
-    """Turn the errors of other libraries into ours. Theirs may quote a value, and so may what they print."""
+def _native(call: Callable[[], T]) -> T:
+    """What another library makes of a frame. Its errors may quote a value, and so may what it prints."""
     import narwhals as nw
     import polars as pl
 
     try:
-        with silent_native_errors():
-            yield
+        return silenced(call)
     except (
         *(pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError),
         *(OSError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError),
@@ -116,8 +112,11 @@ def frame_kind(frame: nw.DataFrame[Any]) -> str:
     return name if name in _KINDS else "polars"
 
 
-def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
-    """The columns user, item and maybe count of a data frame. The index of a pandas frame is not data."""
+def frame_table(data: Any, columns: Columns, *, lenient: bool) -> pl.DataFrame:
+    """The columns user, item and maybe count of a data frame. The index of a pandas frame is not data.
+
+    Arrow takes any bytes for text. Text that is none is missing for a node, which is `lenient`, and an error elsewhere.
+    """
     import polars as pl
 
     frame = in_memory(data, columns)
@@ -129,14 +128,25 @@ def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
     if frame.implementation.is_pandas():
         table = pl.DataFrame({role: _from_pandas(native[name], name) for name, role in names.items()})
     else:
-        with _without_values():
-            table = frame.select(*names).to_polars().rename(names)
-    return with_plain_types(table, "the data frame", columns, InvalidPopulation)
+        table = _native(lambda: frame.select(*names).to_polars().rename(names))
+    table = with_plain_types(table, "the data frame", columns, InvalidPopulation)
+    for column in table.select(pl.col(pl.String)):
+        text = decoded(column.cast(pl.Binary))
+        if text.null_count() > column.null_count() and not lenient:
+            row = int((text.is_null() & column.is_not_null()).arg_max() or 0)
+            raise InvalidPopulation(
+                f"the {column.name} in {frame_row(columns, 0, row, column.name)} is not in UTF-8",
+                allowed="text in UTF-8",
+                advice="make the column again from text",
+                code="not-utf8",
+            )
+        table = table.with_columns(text)
+    return table
 
 
-def frame_row(columns: Columns, index: int, role: str) -> str:
+def frame_row(columns: Columns, start: int, index: int, role: str) -> str:
     """The words for a row in errors, counted as `iloc` does."""
-    return f"row {index:,}, column {columns.name_of(role)!r}, of the data frame (the first is row 0)"
+    return f"row {start + index:,}, column {columns.name_of(role)!r}, of the data frame (the first is row 0)"
 
 
 def _from_pandas(column: Any, name: str) -> pl.Series:

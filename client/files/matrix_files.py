@@ -7,6 +7,7 @@ when the labels are integers. Plain arrays: nothing in such a file is ever unpic
 
 from __future__ import annotations
 
+import math
 import tokenize
 import warnings
 import zipfile
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib import format as npy
 
+from fedhist.client.files.memory import too_large, unpacked_limit
 from fedhist.client.files.new_files import new_file
-from fedhist.client.files.unpacked import check_archive, check_shape
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.labels.item_origin import ItemOrigin
@@ -29,6 +31,8 @@ MATRIX_SUFFIXES = (".npz",)
 
 _LABEL_ARRAYS = ("label_numbers", "label_text", "label_ends")
 _MAX_LABEL_NUMBER = 2**63
+_FREE_ROWS = 1 << 20
+_ROWS_AN_ENTRY = 64
 _DAMAGE = (
     OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError,
     MemoryError, SyntaxError, RuntimeError, RuntimeWarning, tokenize.TokenError, zipfile.BadZipFile,
@@ -41,7 +45,7 @@ def read_matrix(path: Path) -> SparsePopulation:
     from scipy.sparse import load_npz
 
     try:
-        check_archive(path)
+        _check_archive(path)
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         with warnings.catch_warnings():
@@ -66,7 +70,7 @@ def read_matrix(path: Path) -> SparsePopulation:
             advice="save scipy.sparse.csr_array(your_array) with save_npz",
             code="not-a-matrix",
         )
-    check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)
+    _check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)
     population = SparsePopulation.from_scipy(matrix, labels=labels)
     # Columns have public numbers; names were taken from the data that was imported.
     return population if labels is None else replace(population, item_origin=ItemOrigin.DATA)
@@ -132,3 +136,41 @@ def _read_labels(path: Path, names: list[str]) -> list[Label] | None:
         text[start:end].decode("utf-8", "surrogatepass")
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse a .npz whose arrays are larger than the limit, or than the archive has room for.
+
+    Raises what `zipfile` and numpy raise when the archive is damaged.
+    """
+    limit = unpacked_limit()
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > limit:
+            raise too_large(path, limit)
+        for member in members:
+            with archive.open(member) as file:
+                version = npy.read_magic(file)
+                read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+                shape, _, kind = read(file)
+                # numpy gives out memory for the shape before it reads the first value.
+                if math.prod(shape) * kind.itemsize > member.file_size:
+                    raise ValueError("an array that claims more values than it has")
+
+
+def _check_shape(path: Path, shape: tuple[int, ...], *, entries: int | None) -> None:
+    """Refuse a matrix whose shape claims more than the file holds: sums take memory for the whole shape.
+
+    Args:
+        path: the file, for the error.
+        shape: what it claims.
+        entries: the number of its entries; None when every row has its place in the file.
+    """
+    limit, rows = unpacked_limit(), shape[0]
+    if 8 * max(shape) > limit or (entries is not None and rows > _FREE_ROWS + _ROWS_AN_ENTRY * entries):
+        raise InvalidFile(
+            f"{path} claims a matrix of {' by '.join(f'{side:,}' for side in shape)} that is not in it",
+            allowed=f"sides of up to {limit // 8:,}, and no more than {_ROWS_AN_ENTRY} rows for each entry",
+            advice="save it as a csr_array",
+            code="false-shape",
+        )

@@ -1,4 +1,4 @@
-"""How much memory, and how many cores, reading may use."""
+"""How much memory, and how many cores, reading may use, and what a packed file may unpack to."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 
 SMALLEST = 1 << 28
+
+MAX_UNPACKED_BYTES = 1 << 32
+"""The default limit on what a packed data file may unpack to."""
+
+LIMIT_VARIABLE = "FEDHIST_MAX_UNPACKED_BYTES"
+
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -26,6 +32,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE
 
 # What Python, its libraries and the rows that are being read take, whatever is put aside.
 _WORKING = 700 * 10**6
+_LONGEST_RECORD = 1 << 26
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -53,9 +60,9 @@ class Memory:
         return 1 << (20 if self.limit >= _WORKING else 18)
 
     @property
-    def names(self) -> int:
-        """The bytes of items' names that may be in memory. As Python's texts they take several times as much."""
-        return self.limit // 32
+    def longest_record(self) -> int:
+        """The bytes that a line, or a record with line ends in quotes, may have. Readers take several times as much."""
+        return min(self.limit // 64, _LONGEST_RECORD)
 
 
 def memory_limit(text: str | int | None = None) -> Memory:
@@ -95,3 +102,25 @@ def _available() -> int:
         except (OSError, ValueError):
             continue
     return most
+
+
+def unpacked_limit() -> int:
+    """The limit in bytes: from the environment, else the default."""
+    text = os.environ.get(LIMIT_VARIABLE, str(MAX_UNPACKED_BYTES))
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) > 0):
+        raise InvalidInput(
+            f"{LIMIT_VARIABLE} is no number of bytes",
+            allowed="a whole number, 1 or more",
+            code="bad-unpacked-limit",
+        )
+    return int(text)
+
+
+def too_large(path: Path, limit: int) -> InvalidFile:
+    """The error for a file that unpacks to more than a limit."""
+    return InvalidFile(
+        f"{path} is too large once it is unpacked",
+        allowed=f"up to {limit:,} bytes",
+        advice=f"if the file is meant to be that large, set the environment variable {LIMIT_VARIABLE}",
+        code="too-large-unpacked",
+    )

@@ -1,76 +1,80 @@
-"""Keeps native code from printing when it gives up."""
+"""Calls of readers in native code: they print nothing, and what they refuse is an error of ours."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import RLock
+from typing import TypeVar
+
+from fedhist.protocol.errors import InvalidFile
 
 _ERRORS = 2
 _one_at_a_time = RLock()
-_kept: list[tuple[int, int]] = []
-"""The threads that have silenced the stream, each with what it was before: the real one first."""
+# How the system's refusal of memory, or of a thread for want of it, reads in errors of polars.
+_NO_MEMORY = ("os error 12", "os error 11", "code: 12", "code: 11")
+
+T = TypeVar("T")
 
 
-@contextmanager
-def silent_native_errors() -> Iterator[None]:
-    """Discard everything that is written to the error stream inside the block.
+def silenced(call: Callable[[], T]) -> T:
+    """Its result, with nothing printed to the error stream meanwhile.
 
     A reader in Rust that meets a damaged file prints where it gave up, before Python gets its exception: a trace for a
-    user's mistake, and maybe a piece of the file.
+    user's mistake, and maybe a piece of the file. The stream is put back by a statement of this function and not by a
+    context manager: Ctrl-C at the end of a block would be raised before the block's end has run.
     """
     with _one_at_a_time:
         try:
-            kept = (get_ident(), os.dup(_ERRORS))
+            kept = os.dup(_ERRORS)
         except OSError:  # there is no such stream
-            yield
-            return
+            return call()
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
         try:
-            _kept.append(kept)
-            _silence()
-            yield
+            with Path(os.devnull).open("wb") as nothing:
+                os.dup2(nothing.fileno(), _ERRORS)
+            return call()
         finally:
-            _end(kept)
+            os.dup2(kept, _ERRORS)
+            os.close(kept)
 
 
-@contextmanager
-def aloud() -> Iterator[None]:
-    """What is written to the error stream inside this block is seen, even inside of `silent_native_errors`."""
-    if not _kept:
-        yield
-        return
-    os.dup2(_kept[0][1], _ERRORS)
-    try:
-        yield
-        with suppress(OSError, ValueError, AttributeError):
-            sys.stderr.flush()
-    finally:
-        _silence()
+def read_by_polars(
+    path: Path, call: Callable[[], T], *, advice: str, why: Callable[[], InvalidFile | None] | None = None
+) -> T:
+    """What polars reads from a file. Its errors quote the file, so they are neither passed on nor printed.
 
-
-def aloud_again() -> None:
-    """End what this thread has silenced.
-
-    Ctrl-C may come when a block of `silent_native_errors` is about to be left, and is raised before its end has run. So
-    who waits for a reader calls this afterwards.
+    Args:
+        path: the file.
+        call: reads.
+        advice: what to do about damage.
+        why: looks for the line that was refused.
     """
-    for kept in _kept[::-1]:
-        if kept[0] == get_ident():
-            _end(kept)
+    import polars as pl
+
+    try:
+        return silenced(call)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError) as error:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+            raise InvalidFile(
+                f"there is not enough memory to read {path}",
+                allowed="rows that fit in memory batch by batch",
+                advice="free some memory, or write the file again with smaller row groups",
+                code="not-enough-memory",
+            ) from None
+        found = None if why is None else why()
+        raise found or damaged(path, advice=advice) from None
 
 
-def _end(kept: tuple[int, int]) -> None:
-    if kept in _kept:
-        _kept.remove(kept)
-        os.dup2(kept[1], _ERRORS)
-        os.close(kept[1])
-
-
-def _silence() -> None:
-    with Path(os.devnull).open("wb") as nothing:
-        os.dup2(nothing.fileno(), _ERRORS)
+def damaged(path: Path, *, advice: str | None = None) -> InvalidFile:
+    """The error for a file that is not what it should be."""
+    return InvalidFile(
+        f"{path} is damaged or does not follow its format",
+        allowed="a complete file",
+        advice=advice or "write it again",
+        code="damaged-file",
+    )

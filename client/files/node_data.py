@@ -68,11 +68,9 @@ def read_node_data(
     limit, rng = memory_limit(memory), SystemSource()
     if isinstance(data, Database):
         check_not_text(columns, "a database")
-        place = data.place
         tabulation: Tabulation | None = tabulated(
-            lambda: ((batch, place) for batch in data.batches(columns)),
-            columns, limit, rng=rng, lenient=True,
-        )  # fmt: skip
+            lambda: data.batches(columns), columns, limit, rng=rng, lenient=True
+        )
     elif is_path(data):
         tabulation = read_tables(Path(data), columns, limit, rng=rng, lenient=True)
     else:

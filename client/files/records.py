@@ -12,13 +12,12 @@
 
 The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
 as its count says. Tables are read in batches, and what they come to need not fit in memory (`tabulation`). A .npz is
-read whole, and refused when it would unpack to more than a limit (`unpacked`).
+read whole, and refused when it would unpack to more than a limit (`memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedhist.client.files.bins import binned
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where
 from fedhist.client.files.data_files import (
     MATRIX,
@@ -40,13 +38,11 @@ from fedhist.client.files.data_files import (
 from fedhist.client.files.item_choice import ItemChoice
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.memory import Memory, memory_limit
-from fedhist.client.files.native_errors import aloud, aloud_again
-from fedhist.client.files.record_tables import json_batches, parquet_batches, text_batches
+from fedhist.client.files.parquet_tables import checked_groups, parquet_batches
+from fedhist.client.files.row_values import binned, with_inside
 from fedhist.client.files.spool import free_space, temporary_folder
 from fedhist.client.files.tabulation import Tables, Tabulation
-from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
-from fedhist.client.files.unpacked import check_parquet
-from fedhist.client.files.window_rows import with_inside
+from fedhist.client.files.text_tables import json_batches, text_batches
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import names_of
@@ -150,11 +146,9 @@ def read_tables(
         _Table(file, suffix_of(file, columns.separator), columns, limit, tell=not lenient)
         for file in data_files(path)
     ]
-    for table in tables:
-        table.check()
+    rows = sum(table.checked() for table in tables)
     if tables[0].suffix == MATRIX:
         return None
-    rows = sum(expected_rows(table.path, table.suffix) for table in tables)
     _check_space(rows, limit, follow)
     return tabulated(
         lambda: chain.from_iterable(table.rows() for table in tables),
@@ -206,10 +200,12 @@ def read_rows(
     from fedhist.client.files.frames import frame_row, frame_table
 
     check_not_text(columns, "a data frame")
-    table, place = frame_table(frame, columns), partial(frame_row, columns)
+    table = frame_table(frame, columns, lenient=lenient)
     starts = range(0, table.height, limit.batch_rows)
     return tabulated(
-        lambda: ((table.slice(start, limit.batch_rows), place) for start in starts),
+        lambda: (
+            (table.slice(start, limit.batch_rows), partial(frame_row, columns, start)) for start in starts
+        ),
         columns, limit, rng=rng, follow=follow, expected=table.height, lenient=lenient,
     )  # fmt: skip
 
@@ -257,8 +253,8 @@ class _Table:
     memory: Memory
     tell: bool = True
 
-    def check(self) -> None:
-        """Refuse what can be seen before it is read."""
+    def checked(self) -> int:
+        """About how many rows it has; refuses what can be seen before it is read."""
         if self.suffix == MATRIX and self.columns.given:
             raise InvalidInput(
                 f"{self.path} is a matrix, whose columns are the items, and {self.columns.in_words()} was given",
@@ -270,36 +266,17 @@ class _Table:
             check_not_text(self.columns, str(self.path))
         check_content(self.path, self.suffix)
         if self.suffix == PARQUET:
-            check_parquet(self.path, frozenset(name.lower() for name in self.columns.names))
+            return sum(group.rows for group in checked_groups(self.path, self.columns, self.memory))
+        return expected_rows(self.path, self.suffix)
 
     def rows(self) -> Iterator[tuple[pl.DataFrame, Where]]:
-        """Its rows, with how they are named in errors."""
-        place = self.places()
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                yield batch, place
-
-    def batches(self) -> Generator[pl.DataFrame]:
-        """Its rows, with columns user, item and maybe count."""
+        """Its rows, with columns user, item and maybe count, and how they are named in errors."""
         if self.suffix == PARQUET:
             return parquet_batches(self.path, self.columns, memory=self.memory)
         if self.suffix.startswith(".jsonl"):
             return json_batches(self.path, self.columns, tell=self.tell, memory=self.memory)
-        return text_batches(
-            self.path, self.columns, separator=self._separator, tell=self.tell, memory=self.memory
-        )
-
-    def places(self) -> Where:
-        """How its rows are named in errors."""
-        if self.suffix == PARQUET:
-            return lambda row, role: f"row {row + 1:,}, column {self.columns.name_of(role)!r}, of {self.path}"
-        if self.suffix.startswith(".jsonl"):
-            return JsonPlaces(self.path, self.columns)
-        return TextPlaces(self.path, self.columns, self._separator)
-
-    @property
-    def _separator(self) -> str:
-        return self.columns.separator or ("\t" if self.suffix.startswith(".tsv") else ",")
+        separator = self.columns.separator or ("\t" if self.suffix.startswith(".tsv") else ",")
+        return text_batches(self.path, self.columns, separator=separator, tell=self.tell, memory=self.memory)
 
 
 def tabulated(
@@ -314,24 +291,15 @@ def tabulated(
 ) -> Tabulation:
     """All rows that are read. `expected` is about how many there are."""
     tabulation = Tabulation(memory=memory, rng=rng, lenient=lenient, tell=follow.reading, again=tables)
-    try:
-        for table, where in tables():
-            add_rows(tabulation, table, columns, where)
-            with aloud():
-                follow.reading("read", tabulation.rows, max(expected, tabulation.rows))
-    finally:
-        aloud_again()
+    for read, where in tables():
+        table = read
+        if isinstance(columns.window, Window):
+            table = with_inside(table, columns.window, columns, where, lenient=lenient)
+        if columns.bins is not None:
+            table = binned(table, columns.bins, where, lenient=lenient)
+        tabulation.add(table, where)
+        follow.reading("read", tabulation.rows, max(expected, tabulation.rows))
     return tabulation
-
-
-def add_rows(tabulation: Tabulation, table: pl.DataFrame, columns: Columns, where: Where) -> None:
-    """Take rows in: those of the window if there is one, their items in bins if there are any."""
-    place = tabulation.place_of_next(where)
-    if isinstance(columns.window, Window):
-        table = with_inside(table, columns.window, columns, place, lenient=tabulation.lenient)
-    if columns.bins is not None:
-        table = binned(table, columns.bins, place, lenient=tabulation.lenient)
-    tabulation.add(table, where)
 
 
 def populated(tabulation: Tabulation, columns: Columns, choice: ItemChoice) -> SparsePopulation:

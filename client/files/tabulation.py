@@ -32,10 +32,9 @@ from fedhist.client.files.item_choice import ALL_ITEMS, ItemChoice
 from fedhist.client.files.memory import Memory
 from fedhist.client.files.names import StoredNames, order_of_texts
 from fedhist.client.files.numbering import Numbering
-from fedhist.client.files.record_tables import type_name
+from fedhist.client.files.row_values import INSIDE, type_name
 from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation, StoredRows
-from fedhist.client.files.window_rows import INSIDE
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
@@ -89,7 +88,6 @@ class Tabulation:
         self._batches: list[Future[Batch]] = []
         self._dealing = ThreadPoolExecutor(1)
         self._waiting: list[tuple[Words, npt.NDArray[Any], npt.NDArray[np.int32] | None]] = []
-        self._places: list[tuple[int, Where]] = []
         words = rng.words(4)
         self._users, self._items = _Keys("user", words[:2]), _Keys("item", words[2:])
         self._numbering = Numbering()
@@ -103,27 +101,25 @@ class Tabulation:
         Args:
             table: with a column for the user, one for the item and maybe one for the count; and maybe INSIDE, to leave
                 out rows whose users stay.
-            where: names a row of the file that these are from, for errors. Rows of one file have one `where`.
+            where: names one of these rows, for errors.
         """
-        if not self._places or self._places[-1][1] is not where:
-            self._places.append((self.rows, where))
-        first_row, self.rows = self.rows, self.rows + table.height
+        self.rows += table.height
         if table.height == 0:
             return
         if self.lenient:
             table, there, counts = self._usable(table)
         else:
-            self._refuse_missing(table, first_row)
-            there, counts = np.ones(table.height, dtype=np.bool_), self._counts(table, first_row)
+            _refuse_missing(table, where)
+            there, counts = np.ones(table.height, dtype=np.bool_), _counts(table, where)
         if INSIDE in table.columns:
             # Whatever the window: whether files go together must not tell which of them has rows in it.
-            self._items.expect(table["item"].dtype, lambda: self._place(first_row, "item"))
+            self._items.expect(table["item"].dtype, lambda: where(0, "item"))
             there = there & table[INSIDE].fill_null(value=False).to_numpy()
             if counts is None:
                 # A row that is left out does not count in its user's total.
                 counts = there.astype(np.int32)
         if table.height:
-            self._number(table, there, counts, first_row)
+            self._number(table, there, counts, where)
 
     def population(
         self, choice: ItemChoice = ALL_ITEMS, *, labels: Sequence[str] | None = None
@@ -177,48 +173,8 @@ class Tabulation:
         self.left_out += table.height - int(there.sum())
         return users, there.to_numpy(), counts
 
-    def _refuse_missing(self, table: pl.DataFrame, first_row: int) -> None:
-        for name in table.columns:
-            if table[name].null_count():
-                place = self._place(first_row + int(table[name].is_null().arg_max() or 0), name)
-                raise InvalidPopulation(
-                    f"the {name} in {place} is missing",
-                    allowed="a value in every row",
-                    advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
-                    code="missing-value",
-                )
-
-    def _counts(self, table: pl.DataFrame, first_row: int) -> npt.NDArray[np.int32] | None:
-        """The observations that each row stands for; None if each is one."""
-        import polars as pl
-
-        if "count" not in table.columns:
-            return None
-        column = table["count"]
-        if column.dtype == pl.String:
-            column = column.str.strip_chars().cast(pl.Float64, strict=False)
-            if column.null_count():
-                place = self._place(first_row + int(column.is_null().arg_max() or 0), "count")
-                raise InvalidPopulation(
-                    f"the count in {place} is not a number",
-                    allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
-                    advice="correct or remove the row",
-                    code="count-not-a-number",
-                )
-        elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-            raise InvalidPopulation(
-                f"the counts have the type {type_name(column.dtype)}",
-                allowed="numbers",
-                advice="convert the column to integers",
-                code="column-type",
-            )
-        elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
-            # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
-            column = column.cast(pl.Float64)
-        return whole_counts(column.to_numpy(), lambda row: self._place(first_row + row, "count"))
-
     def _number(
-        self, table: pl.DataFrame, there: Flags, counts: npt.NDArray[np.int32] | None, first_row: int
+        self, table: pl.DataFrame, there: Flags, counts: npt.NDArray[np.int32] | None, where: Where
     ) -> None:
         """Number the items of these rows.
 
@@ -226,13 +182,13 @@ class Tabulation:
             table: the rows.
             there: which of them have an item.
             counts: None if each is one observation.
-            first_row: the number of the first.
+            where: names one of them.
         """
         import polars as pl
 
-        users = self._users.of(table["user"], lambda: self._place(first_row, "user"))
+        users = self._users.of(table["user"], lambda: where(0, "user"))
         items = _plain(table["item"] if there.all() else table["item"].filter(there))
-        found, first = self._numbering.of(self._items.of(items, lambda: self._place(first_row, "item")))
+        found, first = self._numbering.of(self._items.of(items, lambda: where(0, "item")))
         if len(first):
             names = items.gather(first)
             # As new text: a part of a column keeps all of it in memory.
@@ -316,13 +272,12 @@ class Tabulation:
 
     def _too_much(self, users: Words) -> InvalidPopulation:
         """Names the first of these users by a row."""
-        row, whose = 0, "of a user"
-        for table, _ in self._again():
+        whose = "of a user"
+        for table, where in self._again():
             found = np.flatnonzero(np.isin(self._users.of(table["user"], str), users))
             if len(found):
-                whose = f"of the user in {self._place(row + int(found[0]), 'user')}"
+                whose = f"of the user in {where(int(found[0]), 'user')}"
                 break
-            row += table.height
         return InvalidPopulation(
             f"the counts {whose} add up to too much",
             allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
@@ -330,16 +285,47 @@ class Tabulation:
             code="total-too-large",
         )
 
-    def place_of_next(self, where: Where) -> Where:
-        """Names a row of the next batch of a file by its index in the batch; `where` by its index in the file."""
-        is_same = bool(self._places) and self._places[-1][1] is where
-        before = self.rows - self._places[-1][0] if is_same else 0
-        return lambda row, role: where(before + row, role)
 
-    def _place(self, row: int, role: str) -> str:
-        """The words for a row of all that were added."""
-        first, where = next((first, where) for first, where in reversed(self._places) if first <= row)
-        return where(row - first, role)
+def _refuse_missing(table: pl.DataFrame, where: Where) -> None:
+    for name in table.columns:
+        if table[name].null_count():
+            place = where(int(table[name].is_null().arg_max() or 0), name)
+            raise InvalidPopulation(
+                f"the {name} in {place} is missing",
+                allowed="a value in every row",
+                advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
+                code="missing-value",
+            )
+
+
+def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32] | None:
+    """The observations that each row stands for; None if each is one."""
+    import polars as pl
+
+    if "count" not in table.columns:
+        return None
+    column = table["count"]
+    if column.dtype == pl.String:
+        column = column.str.strip_chars().cast(pl.Float64, strict=False)
+        if column.null_count():
+            place = where(int(column.is_null().arg_max() or 0), "count")
+            raise InvalidPopulation(
+                f"the count in {place} is not a number",
+                allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
+                advice="correct or remove the row",
+                code="count-not-a-number",
+            )
+    elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        raise InvalidPopulation(
+            f"the counts have the type {type_name(column.dtype)}",
+            allowed="numbers",
+            advice="convert the column to integers",
+            code="column-type",
+        )
+    elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
+        # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
+        column = column.cast(pl.Float64)
+    return whole_counts(column.to_numpy(), lambda row: where(row, "count"))
 
 
 class _Keys:

@@ -51,6 +51,12 @@ def test_separators(tmp_path: Path, separator: str, character: str) -> None:
     assert found.totals().tolist() == [4, 2]
 
 
+def test_a_name_may_hold_a_quote_or_stand_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('user,"it""em",x,x\na,b,1,2\n"c",d,1,2\n')
+    assert read_population(path, columns=Columns(item='it"em')).labels == ("b", "d")
+
+
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

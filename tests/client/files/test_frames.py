@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fedhist import Columns, InvalidInput, SparsePopulation, read_frame, read_population
-from tests.support.api import InvalidPopulation
+from tests.support.api import InvalidPopulation, labels_of, read_node_data
 from tests.support.refusals import refused
 
 ROWS = pl.DataFrame(
@@ -212,3 +212,25 @@ def test_wrong_counts_and_totals_are_named_by_their_row() -> None:
         read_frame(frame, columns=Columns("who", "what", "n"))
     with refused(InvalidInput, "option-of-text-files"):
         read_frame(frame, columns=Columns("who", "what", separator=";"))
+
+
+@pytest.mark.parametrize("kind", ["table", "stream", "dictionary"])
+def test_text_of_arrow_that_is_not_utf8_is_a_sentence_and_a_row_that_a_node_leaves_out(
+    kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ends = pa.array([0, 2, 4], pa.int32()).buffers()[1]
+    text = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"ab\xff\xfe")])
+    if kind == "dictionary":
+        text = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), text)
+    table = pa.table({"user": [1, 2], "item": text})
+
+    class Stream:
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+            return table.__arrow_c_stream__(requested_schema)
+
+    data = Stream() if kind == "stream" else table
+    with refused(InvalidPopulation, "not-utf8", "row 1"):
+        read_frame(data)
+    found, left_out = read_node_data(data)
+    assert (labels_of(found), found.users, left_out) == (("ab",), 2, 1)
+    assert capfd.readouterr().err == ""

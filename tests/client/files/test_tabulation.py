@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def read_back(population: SparsePopulation) -> tuple[list[dict[Any, int]], list[
     return AnyOrder(users), labels
 
 
+def row_from(start: int, row: int, role: str) -> str:
+    return table_row(start + row, role)
+
+
 def tabulate(
     rows: list[Row], *, batch: int, memory: Memory, counted: bool = True, **options: Any
 ) -> SparsePopulation:
@@ -79,7 +84,7 @@ def tabulate(
     )
     if not counted:
         table = table.drop("count")
-    again = [(table.slice(start, batch), table_row) for start in range(0, len(rows), batch)]
+    again = [(table.slice(start, batch), partial(row_from, start)) for start in range(0, len(rows), batch)]
     rows_in = Tabulation(memory=memory, rng=SystemSource(), again=lambda: again)
     for piece, where in again:
         rows_in.add(piece, where)
@@ -176,7 +181,7 @@ def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
 def test_columns_of_other_types_in_another_file_are_refused() -> None:
     rows = Tabulation(memory=ROOMY, rng=SystemSource())
     rows.add(pl.DataFrame({"user": [1], "item": ["x"]}))
-    with refused(InvalidPopulation, "mixed-column", "row 2"):
+    with refused(InvalidPopulation, "mixed-column", "row 1"):
         rows.add(pl.DataFrame({"user": ["1"], "item": ["x"]}))
 
 

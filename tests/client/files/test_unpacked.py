@@ -130,7 +130,8 @@ class TestBombs:
             with pytest.raises(InvalidFile) as caught:
                 read_population(path)
             assert caught.value.code in {"too-large-unpacked", "false-shape", "damaged-file"}
-            assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT
+            # Rows of text are taken in until there are too many bytes of them.
+            assert tracemalloc.get_traced_memory()[1] < (8 if name == "zeros.csv.gz" else 3) * LIMIT
         finally:
             tracemalloc.stop()
 
@@ -179,7 +180,7 @@ class TestParquetsOfOthers:
     ) -> None:
         import polars as pl
 
-        from tests.support.api import unpacked_sizes
+        from tests.support.api import row_groups
 
         rows = 5000
         table = pl.DataFrame(
@@ -192,22 +193,27 @@ class TestParquetsOfOthers:
         path = tmp_path / "d.parquet"
         table.write_parquet(path, compression=compression, row_group_size=1500, data_page_size=pages)
         with path.open("rb") as file:
-            sizes = list(unpacked_sizes(file, frozenset({"user", "item"})))
-        assert len(sizes) == 4
-        assert 2 * 16 * rows <= sum(sizes) < 4 * 16 * rows
+            groups = list(row_groups(file, frozenset({"user", "item"})))
+        assert [group.rows for group in groups] == [1500, 1500, 1500, 500]
+        assert 2 * 16 * rows <= sum(group.size for group in groups) < 4 * 16 * rows
         assert read_population(path).users == rows
 
 
-def test_small_inputs_that_claim_huge_sizes_need_no_memory(tmp_path: Path) -> None:
+def test_small_inputs_that_claim_huge_sizes_need_no_memory(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """In a process that has little: a library that asks for what a header claims would end there."""
     for name, write in BOMBS.items():
         write(tmp_path / name)
+    small = tmp_path_factory.mktemp("small") / "small.csv"
+    small.write_text("user,item\na,b\n")
     code = f"""
 import resource, sys
 from pathlib import Path
 import polars, scipy.sparse
 from fedhist.client.files.records import read_population
 from fedhist.protocol.errors import InvalidFile
+read_population(sys.argv[2])
 used = int(Path("/proc/self/statm").read_text().split()[0]) * {resource.getpagesize()}
 resource.setrlimit(resource.RLIMIT_AS, (used + {16 * LIMIT}, resource.getrlimit(resource.RLIMIT_AS)[1]))
 for path in sorted(Path(sys.argv[1]).iterdir()):
@@ -218,13 +224,55 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         print(path.name)
 """
     finished = subprocess.run(
-        [sys.executable, "-c", code, tmp_path],
+        [sys.executable, "-c", code, tmp_path, small],
         env=os.environ | {"PYTHONPATH": str(ROOT), LIMIT_VARIABLE: str(LIMIT), "POLARS_MAX_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert finished.stdout.split() == sorted(BOMBS), finished.stderr
+
+
+class TestLimitsOfMemory:
+    """What one piece of a file takes is limited by --memory, not by the size of the file."""
+
+    SMALL = "256MiB"
+    LONGEST = (1 << 28) // 64
+
+    @pytest.mark.parametrize("packed", ["", ".gz"])
+    @pytest.mark.parametrize(
+        ("name", "parts"),
+        [
+            ("line.csv", (b"user,item\na,x\nb,", b"y", b"\nc,z\n")),
+            ("first.csv", (b"user,item", b"y", b"\nc,z\n")),
+            ("elsewhere.csv", (b"user,item,note\na,x,", b"y", b"\nc,z,\n")),
+            ("quotes.csv", (b'user,item\na,"', b"y\n", b'"\nc,z\n')),
+            ("never.csv", (b'user,item\na,x\n"b', b"\n,y", b"")),
+            ("line.jsonl", (b'{"user":"a","item":"', b"y", b'"}\n')),
+        ],
+    )
+    def test_a_record_that_is_too_long_is_refused(
+        self, tmp_path: Path, name: str, parts: tuple[bytes, bytes, bytes], packed: str
+    ) -> None:
+        start, repeated, end = parts
+        content = start + repeated * (2 * self.LONGEST // len(repeated)) + end
+        path = tmp_path / (name + packed)
+        path.write_bytes(gzip.compress(content, 1) if packed else content)
+        with refused(InvalidFile, "line-too-long"):
+            read_population(path, memory=self.SMALL)
+
+    def test_long_lines_that_fit_are_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_bytes(b"user,item\n" + (b'"a",' + b"y" * (self.LONGEST // 2) + b"\n") * 5)
+        assert read_population(path, memory=self.SMALL).totals().tolist() == [5]
+
+    def test_a_row_group_is_a_part_of_the_memory(self, tmp_path: Path) -> None:
+        rows = (1 << 28) // (2 * 2 * 16)
+        equal_rows(tmp_path / "t.parquet", rows + 1)
+        with refused(InvalidFile, "row-group-too-large"):
+            read_population(tmp_path / "t.parquet", memory=self.SMALL)
+        equal_rows(tmp_path / "t.parquet", rows)
+        assert read_population(tmp_path / "t.parquet", memory=self.SMALL).totals().tolist() == [rows]
 
 
 class TestEndlessFiles:
