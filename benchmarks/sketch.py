@@ -71,7 +71,7 @@ def rooms() -> None:
     print(f"\n{'epsilon-select':>14}{'2A':>10}{'MB':>8}")
     for epsilon in (0.1, 0.2, 0.5, 1.0):
         plan = Plan(users=50_000, domain="open", masking="secagg", participants=100, epsilon_select=epsilon)
-        more = table_room(plan) - plan.table_capacity
+        more = table_room(plan) - plan.max_items
         print(f"{epsilon:>14}{more:>10,}{8e-6 * table_shape(plan).length:>8.1f}")
 
 

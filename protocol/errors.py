@@ -198,8 +198,8 @@ class TableTooSmall(RoundFailed):
         self.capacity = capacity
         super().__init__(
             "the table of the discovery had too little room for the items of all participants, or the noisy comparison "
-            f"of their number with --table-capacity {capacity} said so; nothing was released, and the round was "
-            "charged. Raise --table-capacity"
+            f"of their number with --max-items {capacity} said so; nothing was released, and the round was "
+            "charged. Raise --max-items"
         )
 
 

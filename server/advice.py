@@ -178,7 +178,7 @@ def _bar_too_high(plan: Plan) -> dict[str, str]:
     warning = (
         f"no item can be found with so few users: one that all {plan.users:,} users have, and nothing else, would be "
         f"found less than half of the time, because the bar is {bar:.3g} users. Ask more users, or raise --epsilon, "
-        "--delta or --discovery-share"
+        "or --delta"
     )
     return {"bar": warning}
 
@@ -197,7 +197,7 @@ def little_released(release: Release) -> list[str]:
     return [
         f"{found} {'were' if items > 1 else 'was'} found above the bar, which is the weight of {bar:.3g} users who "
         f"have nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, give a public list with "
-        "--items-file, or raise --epsilon, --delta or --discovery-share; to look at data of your own without privacy, "
+        "--items-file, or raise --epsilon or --delta; to look at data of your own without privacy, "
         "use --domain closed with --evaluate"
     ]
 

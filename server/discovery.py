@@ -90,8 +90,6 @@ def _look(terms: Discovery, weights: Integers, width: int, source: Source) -> tu
     """Which keys passed a bar, their noisy weights, and the share of the precision that was spent on this."""
     noisy = [signed(values, width) for values in looks(weights, terms.variances, source=source.fork("looks"))]
     passed = noisy[0] > terms.bars[0]
-    if len(noisy) == 1:
-        return passed, noisy[0], terms.shares[0]
     # Whole numbers in the circle of residues: sums wrap around there, and one user moves them no further.
     total = weights.sum(keepdims=True) + terms.coverage_noise.draw(1, source=source.fork("coverage"))
     whole = max(float(signed(total, width)[0]), 0.0)
@@ -127,7 +125,7 @@ def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
 def _table_charges(plan: Plan) -> tuple[Charge, ...]:
     """The test whether a table's items fit, and that it may fail to decode: see `table_terms`."""
     noise = fit_noise(plan)
-    parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity, "room": table_room(plan)}
+    parameters: dict[str, float | int | str] = {"capacity": plan.max_items, "room": table_room(plan)}
     decoding = Charge(
         round="discover",
         name="table-decoding",
@@ -145,7 +143,7 @@ def _table_charges(plan: Plan) -> tuple[Charge, ...]:
         decoding,
         name="table-fit",
         parameters=parameters | {"scale": float(noise.scale), "largest_noise": noise.bar},
-        sensitivity=plan.user_items,
+        sensitivity=plan.discovery.user_items,
         norm="keys",
         epsilon=plan.epsilon_select,
         delta=noise.delta,
@@ -162,9 +160,9 @@ def _check_table_read(plan: Plan, reading: KeySums, *, source: Source) -> None:
     too_many = False
     if noise is not None:
         (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
-        too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar  # audited: room noised
+        too_many = len(reading.keys) + drawn > plan.max_items + noise.bar  # audited: room noised
     if reading.unread or too_many:
-        raise TableTooSmall(capacity=plan.table_capacity)
+        raise TableTooSmall(capacity=plan.max_items)
 
 
 def _new_salt(*, source: Source) -> bytes:

@@ -40,16 +40,16 @@ def check_labels(population: Population, plan: Plan) -> None:
     if plan.items is not None:
         return
     labels = labels_of(population) or ()
-    most = min(plan.label_bytes, MAX_LABEL_BYTES) if plan.has_table else MAX_LABEL_BYTES
+    most = min(plan.max_item_bytes, MAX_LABEL_BYTES) if plan.has_table else MAX_LABEL_BYTES
     # A character has up to four bytes, so as a rule the numbers of characters settle it.
     if 4 * max(map(len, map(str, labels)), default=0) <= most:
         return
     longest = max((len(label_bytes(label)) for label in labels), default=0)
-    if plan.has_table and longest > plan.label_bytes:
+    if plan.has_table and longest > plan.max_item_bytes:
         raise InvalidPopulation(
             f"an item's name has {longest} bytes",
-            allowed=f"up to {plan.label_bytes:,} bytes of UTF-8 under masking, the plan's label_bytes",
-            advice="raise --label-bytes, or shorten or hash long names",
+            allowed=f"up to {plan.max_item_bytes:,} bytes of UTF-8 under masking, the plan's max_item_bytes",
+            advice="raise --max-item-bytes, or shorten or hash long names",
         )
 
 

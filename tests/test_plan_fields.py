@@ -36,8 +36,8 @@ MASKS = {
     "corrupt_share",
     "dropout_share",
     "noise_from",
-    "table_capacity",
-    "label_bytes",
+    "max_items",
+    "max_item_bytes",
 }
 WINDOWS = {"window"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.

@@ -38,12 +38,12 @@ GROUPS = (
         "Method",
         "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
         "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --debias "
-        " --release --discovery-share --user-items --known-items --score-sensitivity",
+        " --release --known-items --score-sensitivity",
     ),
     OptionGroup(
         "Masking",
         "--masking --noise-from",
-        "--dropout-share --corrupt-share --table-capacity --label-bytes",
+        "--dropout-share --corrupt-share --max-items --max-item-bytes",
     ),
     OptionGroup(
         "Engine",

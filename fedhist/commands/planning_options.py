@@ -16,7 +16,7 @@ from fedhist.simulations.prediction import DEFAULT_POINTS
 
 _FROM_RUN = (
     "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "mechanism",
-    "release", "discovery_share", "user_items", "known_items", "score_sensitivity", "selector",
+    "release", "known_items", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration", "plugin",
 )  # fmt: skip

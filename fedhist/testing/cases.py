@@ -20,8 +20,8 @@ _OPEN: dict[str, Any] = _SMALL | {"domain": "open", "epsilon": 4.0, "delta": 1e-
 _MASKED: dict[str, Any] = {"masking": "secagg", "participants": 5}
 _DEVICES: dict[str, Any] = _CLOSED | _MASKED | {"noise_from": "devices"}
 _ABOVE_BAR: dict[str, Any] = _OPEN | {"release": "truncated-laplace"}
-_DISCOVERED: dict[str, Any] = _OPEN | {"user_items": 3}
-_DISCOVERED_MASKED: dict[str, Any] = _DISCOVERED | _MASKED | {"table_capacity": 20}
+_DISCOVERED: dict[str, Any] = _OPEN
+_DISCOVERED_MASKED: dict[str, Any] = _DISCOVERED | _MASKED | {"max_items": 20}
 
 PLANS: dict[str, Plan] = {
     name: Plan(**settings)

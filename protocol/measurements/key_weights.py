@@ -57,11 +57,11 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         """Items with weights."""
         known = " that are not known already" if plan.known else ""
         return Words(
-            asks=f"the items of users{known}, at most {plan.user_items:,} of each",
+            asks=f"the items of users{known}, at most {plan.discovery.user_items:,} of each",
             work="weighs items",
             sends="items with weights",
-            detail=f"Each user puts equal weights on up to {plan.user_items:,} items{known}, drawn at random if there "
-            "are more: 1/sqrt(m) on each of m. They are sent with their names.",
+            detail=f"Each user puts equal weights on up to {plan.discovery.user_items:,} items{known}, drawn at random "
+            "if there are more: 1/sqrt(m) on each of m. They are sent with their names.",
         )
 
     @cached_property
@@ -84,7 +84,7 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         if self.numbers is not None:
             users = self.numbers.of(users)
         items, lengths = _held(users)
-        most = self.plan.user_items  # audited: items weighed
+        most = self.plan.discovery.user_items  # audited: items weighed
         if (lengths > most).any():
             kept = _drawn(users, lengths, most, source)
             items, lengths = items[kept], np.minimum(lengths, most)
@@ -93,7 +93,7 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
 
     def check(self, summed: Summed, users: int) -> None:
         """A user's weights sum to at most sqrt(D)."""
-        bits, most = self.plan.discovery.bits, self.plan.user_items
+        bits, most = self.plan.discovery.bits, self.plan.discovery.user_items
         bound = users * math.isqrt(most << (2 * bits))
         sum_at_most(keyed_part(summed).values, bound, "the sum of the weights")
 

@@ -45,11 +45,11 @@ class KeyWeightsTable(KeyWeights[Salt]):
         """A table."""
         known = " that are not known already" if plan.known else ""
         return Words(
-            asks=f"the items of users{known}, at most {plan.user_items:,} of each, as tables",
+            asks=f"the items of users{known}, at most {plan.discovery.user_items:,} of each, as tables",
             work="weighs items, table",
             sends="a table of fixed length",
-            detail=f"Each user puts equal weights on up to {plan.user_items:,} items{known}. The participant puts "
-            f"names and weights into a table with room for at least {plan.table_capacity:,} items, whose length does "
+            detail=f"Each user puts equal weights on up to {plan.discovery.user_items:,} items{known}. The participant "
+            f"puts names and weights into a table with room for at least {plan.max_items:,} items, whose length does "
             "not depend on them.",
         )
 

@@ -4,7 +4,7 @@ Discovery and release together cost (epsilon, delta). One Gaussian mechanism of 
 1/z^2 for them; discovery takes a share of it, and the release the rest. How large a share is best depends on the data:
 a few items that everybody has are found for next to nothing, and a long tail is worth half of the budget. So a first
 look takes the smallest share, and what it leaves uncovered of all weight decides which share the whole discovery gets.
-A plan may fix one share instead. The proofs are in `protocol/privacy/discovery.py`.
+The proofs are in `protocol/privacy/discovery.py`.
 
 | of delta | spent on |
 |---|---|
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.labels.name_bytes import item_bytes
-from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.ledger import Alternative
@@ -39,7 +38,8 @@ MOST_KEYS = 2**20
 """The most items that a discovery keeps: those of the largest noisy weights."""
 LONGEST_NAME = 1024
 """The longest name of an item that is found or known, in bytes."""
-MAX_USER_ITEMS = 2**16
+USER_ITEMS = 100
+"""D, the most of a user's items that help to find items: fewer lose where users have that many, more cost little."""
 
 SHARES = (0.02, 0.4)
 """The shares of the precision that a discovery may end up with: after a first look, and after a second."""
@@ -80,11 +80,6 @@ class Discovery:
     epsilon: float
 
     @property
-    def coverage_share(self) -> float:
-        """The share that measures the sum of all weights: nothing where the discovery's share is fixed."""
-        return COVERAGE_SHARE if len(self.shares) > 1 else 0.0
-
-    @property
     def coverage_noise(self) -> Noise:
         """On the sum of all weights."""
         largest = Sensitivity(self.user_items << (2 * self.bits), Norm.L2, self.sensitivity.neighbours)
@@ -121,12 +116,11 @@ class Discovery:
     @property
     def _chances(self) -> list[float]:
         bars = self.delta / (1 + self.delta)
-        later = len(self.shares) - 1
-        return [_FIRST_BAR * bars, *[(_BARS - _FIRST_BAR) * bars] * later] if later else [_BARS * bars]
+        return [_FIRST_BAR * bars, (_BARS - _FIRST_BAR) * bars]
 
     def release_multiplier(self, share: float) -> float:
         """Of the Gaussian noise that a discovery of this share leaves for the release."""
-        return self.multiplier / math.sqrt(1 - share - self.coverage_share)  # audited: precision left
+        return self.multiplier / math.sqrt(1 - share - COVERAGE_SHARE)  # audited: precision left
 
     def release_epsilon(self, share: float) -> float:
         """Of the Laplace noise that a discovery of this share leaves for the release; 0 for none."""
@@ -135,32 +129,31 @@ class Discovery:
 
     def before_release(self, share: float) -> float:
         """The multiplier of all Gaussian noise of a discovery that took this share."""
-        return self.multiplier / math.sqrt(share + self.coverage_share)
+        return self.multiplier / math.sqrt(share + COVERAGE_SHARE)
 
 
 def discovery_of(plan: Plan) -> Discovery:
     """The terms, from the plan alone."""
-    shares = SHARES if plan.discovery_share is None else (plan.discovery_share,)
     laplace = {"gaussian": 0.0, "laplace": 1 - _BARS}.get(plan.mechanism, _LAPLACE_OF_AUTO)
     # A release with Laplace noise alone has no delta for a Gaussian one: its noise is in discovery only.
     gaussian = 1 - _BARS if plan.mechanism == "laplace" else 1 - _BARS - laplace
     multiplier = noise_multiplier(plan.epsilon, plan.delta * gaussian, calibration=plan.calibration)
-    widest = multiplier * max(1 / math.sqrt(min(shares)), math.sqrt(plan.user_items / COVERAGE_SHARE))
+    widest = multiplier * max(1 / math.sqrt(min(SHARES)), math.sqrt(USER_ITEMS / COVERAGE_SHARE))
     bits = min(_MOST_BITS, _WIDEST_BITS - 1 - math.ceil(math.log2(widest)))
     if bits < _LEAST_BITS:
         raise InvalidPlan(
             "the noise of the discovery would be wider than the samplers can draw",
-            allowed="a larger epsilon or discovery share, or fewer user items",
+            allowed="a larger epsilon",
             advice="raise --epsilon",
         )
     return Discovery(
-        user_items=plan.user_items,
+        user_items=USER_ITEMS,
         bits=bits,
         sensitivity=clipped_sum_l2(1 << bits, domain_size=None, neighbours=Neighbours(plan.neighbours)),
         multiplier=multiplier,  # audited: discovery noise
-        shares=shares,
+        shares=SHARES,
         delta=plan.delta,
-        laplace_delta=plan.delta * laplace / len(shares),
+        laplace_delta=plan.delta * laplace / len(SHARES),
         epsilon=plan.epsilon,
     )
 
@@ -179,19 +172,11 @@ def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:
 
 
 def _odds_of_passing(chances: Sequence[float]) -> float:
-    chance = chances[0] + max(chances[1:], default=0.0)
-    return chance / (1 - chance)
+    return sum(chances) / (1 - sum(chances))
 
 
 def check_discovery(plan: Plan) -> None:
     """Refuse settings of a discovery that do not go together, or that a plan without one has."""
-    if plan.discovery_share is not None and not 0 < plan.discovery_share < 1:
-        raise InvalidPlan(
-            f"the discovery share is {plan.discovery_share!r}",
-            allowed="a number between 0 and 1, ends excluded, or left out",
-            advice="choose another --discovery-share",
-        )
-    check_whole("user items", plan.user_items, 1, MAX_USER_ITEMS)
     if not plan.discovers:
         if plan.known_items is not None:
             raise InvalidPlan(
@@ -219,7 +204,8 @@ def check_discovery(plan: Plan) -> None:
     terms = plan.discovery
     if terms.laplace_delta and not all(terms.release_epsilon(share) > 0 for share in terms.shares):
         raise InvalidPlan(
-            f"a discovery share of {max(terms.shares):g} leaves nothing for Laplace noise",
-            allowed="a smaller share, or the mechanism gaussian",
-            advice="lower --discovery-share",
+            "the discovery leaves no epsilon for Laplace noise: delta pays for nearly all of its noise",
+            allowed="a larger epsilon, or the mechanism gaussian",
+            advice="raise --epsilon, lower --delta or use --mechanism gaussian",
+            code="nothing-for-laplace",
         )

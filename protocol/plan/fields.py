@@ -106,13 +106,13 @@ class PlanFields:
     epsilon_select: float = _field(
         0.1,
         "Privacy budget of choosing the threshold, beside --epsilon. An open domain with masking spends as much again "
-        "on testing whether its items fit into --table-capacity.",
+        "on testing whether its items fit into --max-items.",
         symbol="E",
     )
     delta_select: float = _field(
         FILLED_IN,
         "Delta of choosing the threshold. Only dpsgd, m-quantile, Gaussian noise from devices and the test of "
-        "--table-capacity spend it.",
+        "--max-items spend it.",
         filled_in="1 / (10 users), at most 1e-6",
         symbol="D",
     )
@@ -165,19 +165,6 @@ class PlanFields:
         filled_in="discover for an open domain",
         symbol="NAME",
     )
-    discovery_share: float | None = _field(
-        None,
-        "Open domain, discover: the part of the privacy budget that finds the items, above 0 and below 1, as a share "
-        "of the noise's precision; the rest counts them.",
-        filled_in="0.02, or 0.4 if a first look with 0.02 finds too little",
-        symbol="A",
-    )
-    user_items: int = _field(
-        100,
-        "Open domain, discover: the number of a user's items that help to find items; of a user with more, a random "
-        "choice.",
-        symbol="D",
-    )
     known_items: str | None = _field(
         None,
         "Open domain, discover: items that are public already, one a line. They are counted without being found "
@@ -223,13 +210,13 @@ class PlanFields:
         "sees an exact sum.",
         choices=("server", "devices"),
     )
-    table_capacity: int = _field(
+    max_items: int = _field(
         16_384,
         "Open domain with masking: the number of distinct items, of all users together, that surely fit into the "
         f"discovery. Note: {TABLE_TRUST}.",
         symbol="N",
     )
-    label_bytes: int = _field(
+    max_item_bytes: int = _field(
         32, "Open domain with masking: the length of the longest item's name, in bytes of UTF-8.", symbol="N"
     )
     window: str | None = _field(

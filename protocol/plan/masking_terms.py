@@ -119,8 +119,8 @@ def _check_open(plan: Plan) -> None:
             advice="use --release discover with one of its selectors, or leave --masking out",
             code="masked-open-release",
         )
-    check_whole("table capacity", plan.table_capacity, 1, MAX_TABLE_CAPACITY)
-    check_whole("label bytes", plan.label_bytes, 1, MAX_LABEL_BYTES)
+    check_whole("max items", plan.max_items, 1, MAX_TABLE_CAPACITY)
+    check_whole("max item bytes", plan.max_item_bytes, 1, MAX_LABEL_BYTES)
 
 
 def masks_of(plan: Plan) -> Masks:

@@ -52,7 +52,7 @@ from fedhist.protocol.privacy.neighbours import (
     weight_cap,
 )
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 # A threshold in so fine a unit that nothing of a sensitivity is rounded.
 _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.

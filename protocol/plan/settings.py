@@ -29,8 +29,6 @@ class PlanSettings(TypedDict, total=False):
     calibration: Calibration
     minimum_cohort: int
     release: str | None
-    discovery_share: float | None
-    user_items: int
     known_items: str | None
     score_sensitivity: str
     debias: str | None
@@ -39,6 +37,6 @@ class PlanSettings(TypedDict, total=False):
     corrupt_share: float
     dropout_share: float | None
     noise_from: str
-    table_capacity: int
-    label_bytes: int
+    max_items: int
+    max_item_bytes: int
     window: str | None

@@ -4,7 +4,7 @@ A sum of tables can be read only if it holds no more distinct items than it has 
 of the round, so it is made private and charged, before the round is asked for.
 
 **The test.** Let N be the number of distinct items in the sum. Each user puts weights on at most D items
-(`user_items`). So N moves by at most D when a user is zeroed out. When one is replaced, at most D items are new and at
+(`USER_ITEMS`). So N moves by at most D when a user is zeroed out. When one is replaced, at most D items are new and at
 most D are gone, so N moves by at most D then, too: sensitivity D under both relations. The server draws discrete
 Laplace noise Z cut to [-A, A] for sensitivity D, epsilon' and delta' (`bars.truncated_laplace`, whose proof for one key
 that grows or shrinks is that N + Z is (epsilon', delta')-private), and releases nothing if
@@ -43,13 +43,13 @@ _MUCH_LONGER = 2
 
 def table_shape(plan: Plan) -> TableShape:
     """The table, with room for all that the test may let pass."""
-    return TableShape(capacity=table_room(plan), label_bytes=plan.label_bytes)
+    return TableShape(capacity=table_room(plan), label_bytes=plan.max_item_bytes)
 
 
 def table_room(plan: Plan) -> int:
     """How many distinct items the table must be able to hold."""
     noise = fit_noise(plan)
-    return plan.table_capacity if noise is None else plan.table_capacity + 2 * noise.bar  # audited: room
+    return plan.max_items if noise is None else plan.max_items + 2 * noise.bar  # audited: room
 
 
 def fit_noise(plan: Plan) -> OpenNoise | None:
@@ -58,7 +58,7 @@ def fit_noise(plan: Plan) -> OpenNoise | None:
         return None
     # The number moves by at most D under either relation, as one key does under zero-out.
     return truncated_laplace(
-        plan.user_items,
+        plan.discovery.user_items,
         epsilon=plan.epsilon_select,
         delta=plan.delta_select,
         neighbours=Neighbours.ZERO_OUT,
@@ -67,12 +67,12 @@ def fit_noise(plan: Plan) -> OpenNoise | None:
 
 def is_tested(plan: Plan) -> bool:
     """Whether users could bring in more items than the capacity."""
-    return plan.users * plan.user_items > plan.table_capacity
+    return plan.users * plan.discovery.user_items > plan.max_items
 
 
 def decoding_delta(plan: Plan) -> float:
     """2p."""
-    return _decoding_delta(plan.label_bytes, table_room(plan))
+    return _decoding_delta(plan.max_item_bytes, table_room(plan))
 
 
 def most_of_table(plan: Plan) -> Cost:
@@ -91,8 +91,8 @@ def check_table(plan: Plan) -> None:
     if not plan.has_table or not is_tested(plan):
         return
     if plan.delta_select == 0:
-        untested = plan.users * plan.user_items
-        more = f", or raise --table-capacity to {untested:,}" if untested <= MAX_TABLE_CAPACITY else ""
+        untested = plan.users * plan.discovery.user_items
+        more = f", or raise --max-items to {untested:,}" if untested <= MAX_TABLE_CAPACITY else ""
         raise InvalidPlan(
             "an open domain under masks without a delta-select",
             allowed="a delta-select above 0, which the test for room in the table spends",
@@ -103,9 +103,9 @@ def check_table(plan: Plan) -> None:
         table_shape(plan)
     except InvalidPlan as problem:
         raise InvalidPlan(
-            f"for --table-capacity {plan.table_capacity} and {plan.user_items} items a user, {problem.problem}",
+            f"for --max-items {plan.max_items}, {problem.problem}",
             allowed=problem.allowed,
-            advice="lower --user-items, --table-capacity or --label-bytes, or raise --epsilon-select",
+            advice="lower --max-items or --max-item-bytes, or raise --epsilon-select",
             code="table-too-large",
         ) from None
 
@@ -116,12 +116,11 @@ def table_notes(plan: Plan) -> list[str]:
         return []
     notes = [TABLE_TRUST]
     longest = table_shape(plan).length
-    plain = TableShape(capacity=plan.table_capacity, label_bytes=plan.label_bytes).length
+    plain = TableShape(capacity=plan.max_items, label_bytes=plan.max_item_bytes).length
     if longest > _MUCH_LONGER * plain:
         notes.append(
-            f"with {plan.user_items:,} items a user the private test for room makes the table {longest / plain:.1f} "
-            f"times as long, {8 * longest / 1e6:,.1f} MB a participant: a lower --user-items or a higher "
-            "--epsilon-select makes it shorter"
+            f"the private test for room makes the table {longest / plain:.1f} times as long, "
+            f"{8 * longest / 1e6:,.1f} MB a participant: a higher --epsilon-select makes it shorter"
         )
     return notes
 

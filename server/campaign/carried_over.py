@@ -99,7 +99,7 @@ def narrowed(fields: Mapping[str, Any], threshold: float) -> dict[str, float]:
 
 def of_known_items(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the plan of a window whose items are all known, in the place of one that finds them."""
-    return {"domain": "closed", "release": None, "known_items": None, "discovery_share": None}
+    return {"domain": "closed", "release": None, "known_items": None}
 
 
 def like_later(fields: Mapping[str, Any], *, thresholds: str, discover: str) -> dict[str, Any]:

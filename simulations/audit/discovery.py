@@ -19,6 +19,7 @@ from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import Refused
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.discovery_terms import COVERAGE_SHARE, USER_ITEMS
 from fedhist.protocol.plan.fields import MECHANISMS
 from fedhist.protocol.privacy.ledger import AlternativesLoss, Cost, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
@@ -34,29 +35,27 @@ from fedhist.simulations.audit.findings import Check, Finding, Setting, compared
 from fedhist.simulations.audit.two_worlds import judge_guesses
 from fedhist.simulations.audit.worlds import Replay, User, crafted, repeated
 
-MOST = 256
-"""D, the most of a user's items that count."""
 USERS: dict[str, User] = {
     "one key": [(1, 40)],
-    "a key each": [(1 + key, 1) for key in range(MOST)],
-    "many keys": [(1 + key, 1) for key in range(4 * MOST)],
+    "a key each": [(1 + key, 1) for key in range(USER_ITEMS)],
+    "many keys": [(1 + key, 1) for key in range(4 * USER_ITEMS)],
 }
-SHARES = {"one look": 0.5, "two looks": None}
 _COMMON, _HOLDERS = "common", 12
 _DELTA = 0.49
+_BOUND = 5.0
 _MECHANISMS = ("gaussian", "laplace", "auto")
 _DUST = 1e-6
 
 
 def _plan(**settings: Any) -> Plan:
-    usual: dict[str, Any] = {"users": _HOLDERS + 1, "epsilon": 1.0, "delta": _DELTA, "user_items": MOST}
-    chosen: dict[str, Any] = {"selector": "fixed", "threshold": 5.0, "max_threshold": 8.0}
+    usual: dict[str, Any] = {"users": _HOLDERS + 1, "epsilon": 1.0, "delta": _DELTA}
+    chosen: dict[str, Any] = {"selector": "fixed", "threshold": _BOUND, "max_threshold": 8.0}
     return Plan(domain="open", release="discover", **(usual | chosen | settings))
 
 
-def fresh_keys(user_kind: str, share: float | None, neighbours: Neighbours, setting: Setting) -> Finding:
+def fresh_keys(user_kind: str, neighbours: Neighbours, setting: Setting) -> Finding:
     """The event that a key of the user's own is found. It never is without the user, so its chance is a delta."""
-    plan = _plan(discovery_share=share, neighbours=neighbours)
+    plan = _plan(neighbours=neighbours)
     user = USERS[user_kind]
     size = 1 + max(item for item, _ in user)
     labels = [_COMMON, *(f"fresh {key}" for key in range(1, size))]
@@ -82,30 +81,34 @@ def _finds_others(release: Release) -> bool:
 
 
 def key_at_the_bar(setting: Setting) -> Finding:
-    """Guesses from whether a key is found whose weight is at the bar, half of the time by the user's own.
+    """Guesses from whether a key at the bar is found, half of the time by the user's own weight, and from its value.
 
-    Nearly all of the budget is the discovery's, and epsilon is near 0: then delta is a distance in total variation.
+    Discovery and release together have the whole budget, and epsilon is near 0: then delta is a distance in total
+    variation.
     """
-    settings: dict[str, Any] = {"epsilon": 0.01, "discovery_share": 0.95}
-    bar = math.ldexp(_plan(**settings).discovery.bars[0], -_plan(**settings).discovery.bits)
-    holders = max(math.ceil(bar), 1)
-    plan = _plan(**settings, users=holders + 2)
-    # The last user's weight is small, so that with the user the key is about as far above the bar as below without.
-    light: User = [(key, 1) for key in range(MOST)]
-    labels = [_COMMON, *(f"key {key}" for key in range(1, MOST))]
+    terms = _plan(epsilon=0.01).discovery
+    # Without the user the key is a little above the bar, and is found most of the time; then its value speaks, too.
+    holders = math.ceil(math.ldexp(terms.bars[-1], -terms.bits)) + 1
+    plan = _plan(epsilon=0.01, users=holders + 2)
+    light: User = [(key, 1) for key in range(USER_ITEMS)]
+    labels = [_COMMON, *(f"key {key}" for key in range(1, USER_ITEMS))]
     others: list[User] = [[(0, 1)]] * (holders - 1) + [light]
+    middle = holders + _BOUND / 2
     found = {}
     claim = Cost(0.0, 0.0)
     source = setting.mechanism()
-    for world, user in (("without", []), ("with", [(0, 1)])):
+    for world, user in (("without", []), ("with", [(0, int(_BOUND))])):
         population = crafted([*others, user], len(labels), labels)
-        shown, claim = repeated(plan, population, setting.effort.slow_runs, _found, source=source.fork(world))
-        found[world] = np.array(shown, dtype=np.float64) - 0.5
+        shown, claim = repeated(plan, population, setting.effort.slow_runs, _value, source=source.fork(world))
+        # A key that is not found has no value, and speaks for the world without the user.
+        found[world] = np.array(shown, dtype=np.float64) - middle
     return judge_guesses(setting, found["without"], found["with"], claim)
 
 
-def _found(release: Release) -> bool:
-    return _COMMON in (release.labels or ())
+def _value(release: Release) -> float:
+    """Of the common key; below all numbers if it was not found."""
+    values = dict(zip(release.labels or (), release.histogram.tolist(), strict=True))
+    return float(values.get(_COMMON, -math.inf))
 
 
 def parts_of_the_budget(setting: Setting) -> Finding:
@@ -115,18 +118,16 @@ def parts_of_the_budget(setting: Setting) -> Finding:
     """
     wrong = cases = 0
     for mechanism in _MECHANISMS:
-        for share in (0.3, None):
-            for neighbours in Neighbours:
-                plan = _plan(
-                    mechanism=mechanism,
-                    selector="weighted-quantile",
-                    threshold=None,
-                    discovery_share=share,
-                    neighbours=neighbours,
-                    delta=0.01,
-                )
-                cases += 1
-                wrong += _spent(plan) + _bars(plan) > plan.delta * (1 + _DUST)
+        for neighbours in Neighbours:
+            plan = _plan(
+                mechanism=mechanism,
+                selector="weighted-quantile",
+                threshold=None,
+                neighbours=neighbours,
+                delta=0.01,
+            )
+            cases += 1
+            wrong += _spent(plan) + _bars(plan) > plan.delta * (1 + _DUST)
     return none_wrong(setting, wrong, cases, "budgets overspent")
 
 
@@ -135,7 +136,7 @@ def _spent(plan: Plan) -> float:
     terms, gaussian, laplace = plan.discovery, [0.0], [0.0]
     chosen = MECHANISMS if plan.chooses_mechanism else (None,)
     for share in terms.shares:
-        before = (share + terms.coverage_share) / terms.multiplier**2
+        before = (share + COVERAGE_SHARE) / terms.multiplier**2
         for mechanism in chosen:
             after = Settled(keys=("a", "b"), share=share, mechanism=mechanism).plan_for(plan)
             if after.norm is Norm.L2:
@@ -163,15 +164,12 @@ def _delta(precision: float, pure: float, epsilon: float) -> float:
 
 def charged_first(setting: Setting) -> Finding:
     """The ledger has the discovery's charge before its noise is drawn."""
-    wrong = cases = 0
-    for share in SHARES.values():
-        plan, ledger = _plan(discovery_share=share), Ledger()
-        source = _Watched(setting.mechanism(), ledger)
-        population = crafted([[(0, 1)]] * plan.users, 1, [_COMMON])
-        run_rounds(plan, Replay(population, setting.auditor()), ledger=ledger, source=source)
-        cases += 1
-        wrong += not source.charged or 0 in source.charged
-    return none_wrong(setting, wrong, cases, "discoveries drawn for before they were charged")
+    plan, ledger = _plan(), Ledger()
+    source = _Watched(setting.mechanism(), ledger)
+    population = crafted([[(0, 1)]] * plan.users, 1, [_COMMON])
+    run_rounds(plan, Replay(population, setting.auditor()), ledger=ledger, source=source)
+    wrong = int(not source.charged or 0 in source.charged)
+    return none_wrong(setting, wrong, 1, "discoveries drawn for before they were charged")
 
 
 @dataclass(frozen=True)
@@ -236,15 +234,14 @@ def _release_of(plan: Plan, run: str, keys: tuple[str, ...]) -> Envelope:
 CHECKS = (
     *(
         Check(
-            f"discovery, fresh keys, {user}, {looks}",
-            partial(fresh_keys, user, share, Neighbours.ZERO_OUT),
+            f"discovery, fresh keys, {user}",
+            partial(fresh_keys, user, Neighbours.ZERO_OUT),
         )
         for user in USERS
-        for looks, share in SHARES.items()
     ),
     Check(
         "discovery, fresh keys, replaced",
-        partial(fresh_keys, "a key each", SHARES["one look"], Neighbours.REPLACE_ONE),
+        partial(fresh_keys, "a key each", Neighbours.REPLACE_ONE),
     ),
     Check("discovery, at the bar", key_at_the_bar),
     Check("discovery, parts of the budget", parts_of_the_budget),

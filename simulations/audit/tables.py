@@ -32,7 +32,7 @@ _RUNS, _TABLES = 100, 10
 def _table_plan(capacity: int, **settings: Any) -> Plan:
     usual: dict[str, Any] = {"users": 3, "selector": "fixed", "threshold": 5.0, "max_threshold": 8.0}
     budget: dict[str, Any] = {"epsilon": 0.1, "epsilon_select": 2.0, "delta": 0.01, "delta_select": 0.01}
-    return Plan(domain="open", table_capacity=capacity, **MASKED, **(usual | budget | settings))
+    return Plan(domain="open", max_items=capacity, **MASKED, **(usual | budget | settings))
 
 
 def full_table(setting: Setting) -> Finding:
@@ -44,11 +44,11 @@ def full_table(setting: Setting) -> Finding:
     noise = fit_noise(plan)
     assert noise is not None  # noqa: S101 - three users may bring more items than fit
     held = _CAPACITY + noise.bar
-    labels = [f"item {number}" for number in range(held + plan.user_items)]
+    labels = [f"item {number}" for number in range(held + plan.discovery.user_items)]
     # The total is written down, because three users can't hold so many items.
     runs, source = setting.effort.runs, setting.mechanism()
     failed, claim = [0, 0], Cost(0.0, 0.0)
-    for place, (world, items) in enumerate((("without", held), ("with", held + plan.user_items))):
+    for place, (world, items) in enumerate((("without", held), ("with", held + plan.discovery.user_items))):
         keyed = Keyed(np.arange(items), np.ones((items, 1), dtype=np.int64))
         total = Total(plan.users, np.zeros(0, dtype=np.int64), keyed, labels, shares=3)
         for number in range(runs):

@@ -21,9 +21,9 @@ SEVERAL = (
 """The settings that may have several values."""
 
 SINGLE = (
-    "domain", "min_threshold", "candidates", "sparsity", "neighbours", "calibration", "discovery_share",
-    "user_items", "known_items", "score_sensitivity", "corrupt_share", "dropout_share",
-    "table_capacity", "label_bytes",
+    "domain", "min_threshold", "candidates", "sparsity", "neighbours", "calibration", "known_items",
+    "score_sensitivity", "corrupt_share", "dropout_share",
+    "max_items", "max_item_bytes",
 )  # fmt: skip
 """The settings that all combinations share."""
 

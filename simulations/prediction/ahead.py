@@ -26,7 +26,6 @@ CURVE_SHARES = np.geomspace(0.01, 0.5, 10)
 SPLIT_SHARES = np.geomspace(0.005, 0.8, 25)
 """Shares of round 1 that are tried to split one total."""
 
-DISCOVERY_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Fixed shares that are tried for finding items, where a plan leaves that to the run."""
 
 FLATNESS = 0.05
@@ -141,7 +140,6 @@ class Split:
         best: the prediction of the best of them.
         best_share: its share.
         usual: the prediction of the split of a run that is given the total.
-        discoveries: over an open domain whose items are found, the errors at the best split by fixed discovery share.
         flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best, and twice
             the sampling error if the selector was drawn.
     """
@@ -152,7 +150,6 @@ class Split:
     best: Prediction
     best_share: float
     usual: Prediction
-    discoveries: Mapping[float, float] = field(repr=False)
     flat_low: float
     flat_high: float
 
@@ -197,27 +194,9 @@ def split_total(outlook: Outlook, total: float) -> Split:
         best=best_row,
         best_share=float(shares[best]),
         usual=outlook.predictor.predict(outlook.split(total)),
-        discoveries=_discoveries(outlook, total, plans[best]),
         flat_low=float(shares[first]),
         flat_high=float(shares[last]),
     )
-
-
-def _discoveries(outlook: Outlook, total: float, best: Plan) -> dict[float, float]:
-    """The errors of the best split with each of DISCOVERY_SHARES; none where there is nothing to choose."""
-    if not best.discovers or best.discovery_share is not None:
-        return {}
-    settings = {**outlook.settings, "epsilon_select": best.epsilon_select}
-    return {
-        share: outlook.predictor.relative_loss(
-            replace(
-                outlook,
-                settings=settings | {"discovery_share": share},
-                choice=best.epsilon_select,
-            ).split(total)
-        )
-        for share in DISCOVERY_SHARES
-    }
 
 
 def epsilon_for(

@@ -223,7 +223,7 @@ class Predictor:
         if not plan.discovers:
             return self._ways(plan)
         terms = plan.discovery
-        key = ("weights", plan.user_items, terms.bits, plan.known)
+        key = ("weights", terms.bits, plan.known)
         if key not in self._weights:
             clear = Plan.from_json(plan.to_json() | UNMASKED)
             request = Request(plan=clear, asks=KeyWeights.name)

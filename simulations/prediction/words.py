@@ -75,9 +75,6 @@ def split_document(split: Split) -> dict[str, Any]:
         "flat_from": split.flat_low,
         "flat_to": split.flat_high,
         "flat_within": FLATNESS,
-        "discovery_shares": [
-            {"share": share, "relative_loss": loss} for share, loss in split.discoveries.items()
-        ],
         "tried": [
             {"share": share, "relative_loss": loss}
             for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
@@ -115,19 +112,8 @@ def split_words(split: Split) -> str:
         f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for {histogram}: "
         f"predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} A run that is given the "
         f"total alone spends {usual.plan.epsilon_select:.4g} on the threshold: predicted error "
-        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. {_discovery_words(split)}Run with "
+        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. Run with "
         f"{_budget_flags(split.best, split.total)}; {_cost_words(split.best)}."
-    )
-
-
-def _discovery_words(split: Split) -> str:
-    """How good a discovery is that looks how much it needs, beside one with a fixed share."""
-    if not split.discoveries:
-        return ""
-    best = min(split.discoveries, key=split.discoveries.__getitem__)
-    return (
-        f"Without --discovery-share a run looks how much it takes to find items; of {len(split.discoveries)} fixed "
-        f"shares the best is {best:g}, with a predicted error of {split.discoveries[best]:.4f}. "
     )
 
 

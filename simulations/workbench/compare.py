@@ -336,7 +336,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
     if failed:
         notes.append(
             f"in {failed:,} trials a round failed and nothing was released, which is a loss of 1: over an open domain "
-            "with masking, raise --table-capacity"
+            "with masking, raise --max-items"
         )
     unknown = sum(row["loss_mean"] is None for row in rows)
     if unknown:

@@ -188,7 +188,7 @@ class TestAnswer:
         (tmp_path / "many.csv").write_text("user,item\n" + "".join(f"u{n},i{n}\n" for n in range(300)))
         shown = fedhist(
             "compare", "--data", "many.csv", "--domain", "open", "--masking", "secagg", "--nodes", 5,
-            "--table-capacity", 1, "--selectors", "weighted-quantile", "--epsilon", 50, "--epsilon-select", 50,
+            "--max-items", 1, "--selectors", "weighted-quantile", "--epsilon", 50, "--epsilon-select", 50,
             "--trials", 2, "--workers", 1, "--json",
         )  # fmt: skip
         (row,) = shown.document()

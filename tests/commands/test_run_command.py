@@ -83,7 +83,7 @@ class TestFlags:
                 {"mechanism": "auto", "selector": "weighted-quantile", "release": "discover"},
             ),
             (
-                {"domain": "open", "discovery_share": 0.3, "user_items": 7, "release": "discover"},
+                {"domain": "open", "release": "discover"},
                 {},
             ),
             (
@@ -291,8 +291,6 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
     (["--domain", "open", "--release", "truncated-laplace", "--sparsity", "5"], "a sparsity for the release"),
     (["--known-items", "none.txt"], "can't read the items in none.txt"),
-    (["--domain", "open", "--user-items", "0"], "user items is 0; allowed"),
-    (["--domain", "open", "--discovery-share", "1"], "the discovery share is 1.0; allowed"),
     (["--domain", "open", "--delta", "0"], "delta is 0.0; allowed: a number strictly between 0 and 1/2"),
     (
         [

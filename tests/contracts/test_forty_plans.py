@@ -57,7 +57,7 @@ OPEN = {"users": USERS, "domain": "open"}
 ABOVE = OPEN | {"epsilon": 4.0, "epsilon_select": 1.0, "release": "truncated-laplace", "max_threshold": 100.0}
 MASKED = {"masking": "secagg", "participants": 30}
 SIGNED = {"masking": "secagg-signed", "participants": 30}
-TABLES = {"table_capacity": 80}
+TABLES = {"max_items": 80}
 BY_DEVICES = CLOSED | MASKED | {"noise_from": "devices"}
 
 PLANS: dict[str, dict[str, Any]] = {
@@ -93,7 +93,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "29b exponential-sharp": ABOVE | {"selector": "exponential-sharp"},
     "30 open under secagg": OPEN | MASKED | TABLES | {"mechanism": "gaussian"},
     "31 open under secagg, auto": OPEN | MASKED | TABLES | {"mechanism": "auto"},
-    "32 open under secagg, long names": OPEN | MASKED | TABLES | {"label_bytes": 40},
+    "32 open under secagg, long names": OPEN | MASKED | TABLES | {"max_item_bytes": 40},
     "33 debiased": {"users": USERS, "items": 3, "debias": "poisson"},
     "34 debiased, laplace": {"users": USERS, "items": 3, "debias": "poisson", "mechanism": "laplace"},
 }

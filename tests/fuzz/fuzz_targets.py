@@ -109,10 +109,10 @@ def plans() -> dict[str, Plan]:
         "masked": Plan(**CLOSED, **MASKED),
         "signed": Plan(**CLOSED, masking="secagg-signed", participants=12),
         "noisy": Plan(**CLOSED, **MASKED, noise_from="devices"),
-        "discovered": Plan(**found, user_items=3, known_items="7\nx"),
+        "discovered": Plan(**found, known_items="7\nx"),
         "discovered laplace": Plan(**found, mechanism="laplace"),
-        "masked discovered": Plan(**found, **MASKED, user_items=2, table_capacity=9, label_bytes=8),
-        "noisy discovered": Plan(**found, **MASKED, user_items=2, table_capacity=9, noise_from="devices"),
+        "masked discovered": Plan(**found, **MASKED, max_items=9, max_item_bytes=8),
+        "noisy discovered": Plan(**found, **MASKED, max_items=9, noise_from="devices"),
     }
 
 

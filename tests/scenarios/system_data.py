@@ -29,13 +29,13 @@ PLANS = {
     "signed": Plan(**_CLOSED, **(_MASKED | {"masking": "secagg-signed", "dropout_share": 0.15})),
     "noisy": Plan(**_CLOSED, **(_MASKED | {"dropout_share": 0.15}), noise_from="devices"),
     "discovered": Plan(**_FOUND, known_items=LABELS[0]),
-    "masked discovered": Plan(**_FOUND, **_MASKED, table_capacity=9, label_bytes=16),
+    "masked discovered": Plan(**_FOUND, **_MASKED, max_items=9, max_item_bytes=16),
     "noisy discovered": Plan(
         **_FOUND,
         **(_MASKED | {"dropout_share": 0.15}),
         noise_from="devices",
-        table_capacity=9,
-        label_bytes=16,
+        max_items=9,
+        max_item_bytes=16,
     ),
 }
 """One plan of each kind."""

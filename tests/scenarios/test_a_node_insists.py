@@ -297,7 +297,7 @@ def test_a_nodes_log_has_the_servers_words_in_one_line(error: Exception) -> None
 
 
 def test_a_plan_that_is_too_large_is_not_the_nodes_configuration(tmp_path: Path) -> None:
-    table = {"domain": "open", "table_capacity": 2**22, "label_bytes": 1024}
+    table = {"domain": "open", "max_items": 2**22, "max_item_bytes": 1024}
     plan = plan_of(items=None, selector=None, threshold=None, **table)
     node = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(minimum_masking="none"), identity=None)
     reply = node.answer(message_of(Envelope(run="one", request=first_request(plan)), "advertising"))

@@ -38,7 +38,7 @@ from tests.support.api import (
 def plan_of(users: int, **settings: Any) -> Plan:
     defaults: dict[str, Any] = {
         "domain": "open", "masking": "secagg", "participants": 9, "selector": "fixed", "threshold": 2,
-        "max_threshold": 2, "mechanism": "gaussian", "epsilon": 20.0, "epsilon_select": 2.0, "table_capacity": 50,
+        "max_threshold": 2, "mechanism": "gaussian", "epsilon": 20.0, "epsilon_select": 2.0, "max_items": 50,
     }  # fmt: skip
     return Plan(users=users, **defaults | settings)
 
@@ -90,7 +90,7 @@ class TestTablesThatAreTooFull:
 
     def test_a_table_that_is_too_full_is_charged_and_says_nothing_of_the_data(self) -> None:
         """One decodes and has too many items by the test, one does not decode: nobody can tell which is which."""
-        plan = plan_of(5_000, table_capacity=30)
+        plan = plan_of(5_000, max_items=30)
         table = np.zeros((5_000, 5_000), dtype=np.int64)
         room = table_room(plan)
         table[np.arange(room + 50), np.arange(room + 50)] = 1
@@ -101,7 +101,7 @@ class TestTablesThatAreTooFull:
         assert type(one) is type(other) is TableTooSmall
         assert str(one) == str(other)
         assert [word for word in str(one).split() if any(map(str.isdigit, word))] == ["30"]
-        assert "charged" in str(one) and "Raise --table-capacity" in str(one)
+        assert "charged" in str(one) and "Raise --max-items" in str(one)
         assert ledger.entries == others.entries
         assert [charge.name for charge in ledger.entries] == [
             "discrete-gaussian-above-bar",
@@ -116,13 +116,13 @@ class TestTablesThatAreTooFull:
     def test_as_many_items_as_the_capacity_always_fit(self) -> None:
         for seed in range(5):
             population = held_once_each(50)
-            release = simulate(population, plan_of(50, table_capacity=50), seed=seed, evaluate=False).release
+            release = simulate(population, plan_of(50, max_items=50), seed=seed, evaluate=False).release
             assert [charge.name for charge in release.charges][1:] == ["table-fit", "table-decoding"]
 
     def test_between_capacity_and_room_chance_decides(self) -> None:
         """Half-way the test passes about every other time; a table of this size decodes in any case."""
         plan = plan_of(2_000, epsilon_select=1.0)
-        middle = (plan.table_capacity + table_room(plan)) // 2
+        middle = (plan.max_items + table_room(plan)) // 2
         table = np.zeros((2_000, middle), dtype=np.int64)
         table[np.arange(middle), np.arange(middle)] = 1
         population, passed = population_of(table), 0

@@ -50,7 +50,7 @@ FOUND: dict[str, Any] = {
     "max_threshold": 60,
     "epsilon": 8.0,
     "items": None,
-    "table_capacity": 9,
+    "max_items": 9,
 }
 
 

@@ -44,9 +44,7 @@ POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
 PLAIN = Plan(users=400, items=12)
 MASKED = Plan(users=400, items=12, masking="secagg", participants=NODES)
 FOUND = Plan(users=400, domain="open", max_threshold=60)
-FOUND_MASKED = Plan.from_json(
-    FOUND.to_json() | {"masking": "secagg", "participants": NODES, "table_capacity": 40}
-)
+FOUND_MASKED = Plan.from_json(FOUND.to_json() | {"masking": "secagg", "participants": NODES, "max_items": 40})
 CONFIG: dict[str, Any] = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16}
 Dies = Callable[[Message, int], bool]
 

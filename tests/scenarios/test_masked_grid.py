@@ -84,7 +84,7 @@ class TestAGoodCohort:
             "threshold": 60,
         }
         settings |= {"epsilon": 50.0, "max_threshold": 60}
-        masked = plan_of(table_capacity=9, **settings)
+        masked = plan_of(max_items=9, **settings)
         plan = masked if masking == "secagg" else Plan(users=60, **settings)
         reports = Reports()
         release = run_on_grid(lab.grid(whole, 12, seed=5), plan, source=SeededSource(5), on_report=reports)
@@ -179,7 +179,7 @@ class TestNodesThatFail:
             "max_threshold": 60,
             "epsilon": 8.0,
         }
-        masked = plan_of(**found, items=None, table_capacity=9)
+        masked = plan_of(**found, items=None, max_items=9)
         grid = lab.grid(whole, 12, seed=5, faults={3: at(stage, silent)})
         there = run_on_grid(grid, masked, source=SeededSource(5))
         others = lab.grid(whole, 12, seed=5)

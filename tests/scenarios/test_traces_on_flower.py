@@ -49,7 +49,7 @@ MODES: dict[str, dict[str, Any]] = {
     "masked": {"masking": "secagg", "participants": 6},
     "masked discovered": {
         "masking": "secagg", "participants": 6, "domain": "open", "items": None, "epsilon": 0.1,
-        "known_items": "1\n5\nplum", "table_capacity": 64, "mechanism": "gaussian",
+        "known_items": "1\n5\nplum", "max_items": 64, "mechanism": "gaussian",
     },
 }
 # fmt: on

@@ -54,7 +54,7 @@ KINDS = PLANS | {
     "not private": Plan(**_SMALL, items=3, selector="oracle"),
     "other noise for the choice": Plan(**_SMALL, items=3, selector="dpsgd"),
     "a large epsilon": Plan(**_SMALL, items=3, epsilon=40.0),
-    "nothing found": Plan(**_SMALL, domain="open", user_items=3, epsilon=0.05),
+    "nothing found": Plan(**_SMALL, domain="open", epsilon=0.05),
     "nothing above the bar": Plan(**_SMALL, domain="open", release="truncated-laplace", epsilon=0.05),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,15 @@ import pytest
 from fedhist import Ledger, Plan, Release, SeededSource, run_rounds
 from tests.asking import first_request, release_at, select_request
 from tests.builders import Cohort
-from tests.support.api import MEASUREMENTS, InvalidPlan, Settled, answer, histograms_of, user_weights
+from tests.support.api import (
+    MEASUREMENTS,
+    InvalidPlan,
+    Settled,
+    answer,
+    discovery_terms_module,
+    histograms_of,
+    user_weights,
+)
 from tests.support.refusals import refused
 
 HARDLY_ANY_NOISE = {"epsilon": 1e6, "epsilon_select": 1e6}
@@ -129,26 +137,30 @@ class TestWeights:
         assert (np.arange(501) * table**2 <= 4**bits).all()
         assert (np.arange(1, 501) * (table[1:] + 1) ** 2 > 4**bits).all()
 
-    def test_a_user_of_more_items_draws_exactly_as_many_as_count_and_uniformly(self) -> None:
+    def test_a_user_of_more_items_draws_exactly_as_many_as_count_and_uniformly(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rows, kept = np.ones((4000, 5), dtype=np.int64), 2
+        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", kept)
         one = int(user_weights(kept, plan_of(100).discovery.bits)[kept])
-        sums = weights(rows, user_items=kept)
+        sums = weights(rows)
         counts = np.array([sums[str(item)] for item in range(5)]) / one
         assert counts.sum() == 4000 * kept
         # 1600 of each are due, with a deviation of 31.
         assert np.abs(counts - 1600).max() < 4 * 31
         for user in range(20):
-            assert sorted(weights(rows[:1], first_user=user, user_items=kept).values()) == [one, one]
+            assert sorted(weights(rows[:1], first_user=user).values()) == [one, one]
 
-    def test_what_a_user_draws_does_not_depend_on_the_batch(self) -> None:
+    def test_what_a_user_draws_does_not_depend_on_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", 2)
         rows = np.random.default_rng(3).poisson(1.5, (12, 6))
-        at_once = weights(rows, user_items=2)
+        at_once = weights(rows)
         alone: dict[str, int] = {}
         for user, row in enumerate(rows):
-            for name, weight in weights(row[np.newaxis], first_user=user, user_items=2).items():
+            for name, weight in weights(row[np.newaxis], first_user=user).items():
                 alone[name] = alone.get(name, 0) + weight
         assert alone == at_once
-        assert weights(rows, user_items=2, seed=2) != at_once
+        assert weights(rows, seed=2) != at_once
 
 
 class TestItemsThatAreWrittenAlike:

@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "devices, laplace": SIZES | MASKED | {"noise_from": "devices", "mechanism": "laplace"},
     "discovered": {"users": 5_000, "domain": "open"},
     "discovered, laplace": {"users": 5_000, "domain": "open", "mechanism": "laplace"},
-    "discovered, masked": {"users": 5_000, "domain": "open", "table_capacity": 500} | MASKED,
+    "discovered, masked": {"users": 5_000, "domain": "open", "max_items": 500} | MASKED,
     "open": {"users": 5_000, "domain": "open", "release": "truncated-laplace"},
 }
 

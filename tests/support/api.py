@@ -127,7 +127,7 @@ PLACES = {
     "fedhist.protocol.plan.candidates": "geometric_candidates",
     "fedhist.protocol.plan.checks": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
     "fedhist.protocol.plan.device_noise": "growth_of_mean",
-    "fedhist.protocol.plan.discovery_terms": "Discovery MOST_KEYS",
+    "fedhist.protocol.plan.discovery_terms": "Discovery MOST_KEYS discovery_terms_module=",
     "fedhist.protocol.plan.fields": "FIELDS Field PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST",
     "fedhist.protocol.plan.masking_terms": "DROPOUT_SHARE MAX_SHARE MIN_PARTICIPANTS masking_graph",
     "fedhist.protocol.plan.parts": "Closed Masks Open",

@@ -50,7 +50,7 @@ def plans_for(population: Population, plans: Mapping[str, Plan] = ENGINE_PLANS) 
             users=population.users,
             **({"items": items, "sparsity": items} if plan.items else {}),
             **({"participants": PARTICIPANTS} if plan.participants else {}),
-            **({"table_capacity": 2 * items} if plan.has_table else {}),
+            **({"max_items": 2 * items} if plan.has_table else {}),
         )
         for name, plan in plans.items()
     }

@@ -200,8 +200,8 @@ def test_masks_over_an_open_domain_mean_discovery():
         ({"noise_from": "above"}, ("bad-value", "'above'")),
         ({"domain": "open", "items": None, "release": "truncated-laplace"}, ("masked-open-release",)),
         ({"domain": "open", "items": None, "selector": "exponential-v"}, ("masked-open-release",)),
-        ({"domain": "open", "items": None, "table_capacity": 0}, ("out-of-range",)),
-        ({"domain": "open", "items": None, "label_bytes": 5000}, ("out-of-range", "5000")),
+        ({"domain": "open", "items": None, "max_items": 0}, ("out-of-range",)),
+        ({"domain": "open", "items": None, "max_item_bytes": 5000}, ("out-of-range", "5000")),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], refusal: tuple[str, ...]):

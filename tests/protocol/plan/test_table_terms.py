@@ -20,6 +20,7 @@ from tests.support.api import (
     TableShape,
     basic_total,
     decoding_delta,
+    discovery_terms_module,
     fit_noise,
     is_tested,
     most_of_table,
@@ -61,12 +62,11 @@ class TestTheTest:
     @pytest.mark.parametrize("most", [1, 3, 20, 100])
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (2.0, 1e-6), (0.1, 1e-2)])
     def test_the_number_of_items_with_noise_is_private_and_no_more_than_that(
-        self, neighbours, most, epsilon, delta
+        self, monkeypatch, neighbours, most, epsilon, delta
     ):
         """Worst neighbours: N and N + D. The whole noisy number, of which passing or failing is a function."""
-        noise = fit_noise(
-            plan_of(user_items=most, epsilon_select=epsilon, delta_select=delta, neighbours=neighbours)
-        )
+        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", most)
+        noise = fit_noise(plan_of(epsilon_select=epsilon, delta_select=delta, neighbours=neighbours))
         worst = max(max(hockey_stick(noise, epsilon, shift)) for shift in range(1, most + 1))
         assert worst <= noise.delta * (1 + 1e-9)
         assert worst > 0.9 * noise.delta
@@ -74,7 +74,7 @@ class TestTheTest:
 
     @pytest.mark.parametrize(("users", "capacity", "tested"), [(100, 10_000, False), (100, 9_999, True)])
     def test_there_is_none_where_the_users_can_t_have_more_than_fit(self, users, capacity, tested):
-        plan = plan_of(users=users, table_capacity=capacity)
+        plan = plan_of(users=users, max_items=capacity)
         assert is_tested(plan) == tested
         assert (table_room(plan) > capacity) == tested
         names = [charge.name for charge in planned_charges(plan)]
@@ -83,7 +83,7 @@ class TestTheTest:
     @pytest.mark.parametrize(("epsilon", "room"), [(0.1, 21_740), (0.5, 5_076)])
     def test_the_room_at_the_default_budget_and_at_a_larger_one(self, epsilon, room):
         plan = plan_of(epsilon_select=epsilon)
-        assert table_room(plan) - plan.table_capacity == room
+        assert table_room(plan) - plan.max_items == room
 
 
 class TestCharges:
@@ -155,4 +155,4 @@ class TestPlans:
 
     def test_a_table_that_needs_no_test_has_the_room_that_was_asked_for(self):
         roomy = plan_of(users=10, participants=3)
-        assert table_shape(roomy) == TableShape(roomy.table_capacity, roomy.label_bytes)
+        assert table_shape(roomy) == TableShape(roomy.max_items, roomy.max_item_bytes)

@@ -272,7 +272,7 @@ def independent_delta(charge: Charge, epsilon: float) -> float:
     return delta
 
 
-@pytest.mark.parametrize("changes", [{}, {"discovery_share": 0.3}, {"mechanism": "laplace"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"mechanism": "laplace"}], ids=str)
 def test_the_tight_total_of_a_discovery_is_that_of_its_noise_and_its_bars(changes: dict[str, Any]) -> None:
     (charge,) = discovery_charges(Plan(users=1000, domain="open", **changes))
     cost = tight_total([charge])

@@ -10,17 +10,25 @@ import numpy as np
 import pytest
 
 from fedhist import Histograms, Neighbours, Plan, SeededSource
-from tests.support.api import Integers, Renumbering, Request, answer, item_bytes, keyed_part, numbers_in
+from tests.support.api import (
+    Integers,
+    Renumbering,
+    Request,
+    answer,
+    discovery_terms_module,
+    item_bytes,
+    keyed_part,
+    numbers_in,
+)
 
 LABELS: tuple[str | int, ...] = (5, "5", "a", "known", 6, "6")
 """Four items, of which one is known and two are written in both ways."""
 
 
-def plan_of(user_items: int, neighbours: Neighbours = Neighbours.ZERO_OUT) -> Plan:
+def plan_of(neighbours: Neighbours = Neighbours.ZERO_OUT) -> Plan:
     return Plan(
         users=10,
         domain="open",
-        user_items=user_items,
         known_items="known",
         neighbours=neighbours,
         epsilon=1.0,
@@ -55,11 +63,12 @@ def vectors(plan: Plan) -> Iterator[Integers]:
 
 
 @pytest.mark.parametrize("user_items", [1, 2, 3])
-def test_no_user_weighs_more_than_the_sensitivity(user_items: int) -> None:
-    plan = plan_of(user_items)
+def test_no_user_weighs_more_than_the_sensitivity(user_items: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", user_items)
+    plan = plan_of()
     all_of_them = np.unique(np.stack(list(vectors(plan))), axis=0)
     for neighbours in Neighbours:
-        terms = plan_of(user_items, neighbours).discovery
+        terms = plan_of(neighbours).discovery
         assert terms.bits == plan.discovery.bits
         others = np.zeros((1, 3), dtype=np.int64) if neighbours is not Neighbours.REPLACE_ONE else all_of_them
         moves = (all_of_them[:, np.newaxis] - others).reshape(-1, 3)
@@ -73,15 +82,16 @@ def test_no_user_weighs_more_than_the_sensitivity(user_items: int) -> None:
 
 def test_a_loader_that_names_an_item_twice_gives_its_users_no_more_weight() -> None:
     """Nothing checks the names that somebody's own loader makes."""
-    plan = Plan(users=10, domain="open", user_items=4)
+    plan = Plan(users=10, domain="open")
     sent = answer(
         Request(plan, "key-weights"), user([1, 1, 1]), source=SeededSource(0), labels=["a", "a", "a"]
     )
     assert keyed_part(sent.summed).values.tolist() == [[1 << plan.discovery.bits]]
 
 
-def test_items_beyond_the_most_are_drawn_at_random_and_each_alike() -> None:
-    plan, runs = plan_of(2), 300
+def test_items_beyond_the_most_are_drawn_at_random_and_each_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", 2)
+    plan, runs = plan_of(), 300
     found = [frozenset(weights_of(plan, [1, 4, 9, 2, 0, 1], seed=seed)) for seed in range(runs)]
     for pair in itertools.combinations((b"5", b"a", b"6"), 2):
         assert abs(found.count(frozenset(pair)) - runs / 3) < 5 * math.sqrt(runs * 2 / 9)

@@ -223,7 +223,7 @@ def test_limits_of_debiased_counts_hold_for_counts_that_are_not_poisson() -> Non
     [
         {"items": 12},
         {"items": 12, "debias": "poisson"},
-        {"domain": "open", "release": "laplace-threshold", "user_items": 4},
+        {"domain": "open", "release": "laplace-threshold"},
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from tests.support.api import masked_in_process_module as masked_in_process
 from tests.support.refusals import refused
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
-DISCOVERED = {"domain": "open", "mechanism": "gaussian", "max_threshold": 60, "table_capacity": 40}
+DISCOVERED = {"domain": "open", "mechanism": "gaussian", "max_threshold": 60, "max_items": 40}
 """At the usual epsilon of 1, where some of the items are found."""
 MODES: dict[str, dict[str, Any]] = {
     "weighted quantile": {"items": 12},
@@ -37,7 +37,7 @@ MODES: dict[str, dict[str, Any]] = {
 def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
     """The mode's plan without masks and with them."""
     settings = {"users": 400} | MODES[mode]
-    unmasked = {name: value for name, value in settings.items() if name != "table_capacity"}
+    unmasked = {name: value for name, value in settings.items() if name != "max_items"}
     return Plan(**unmasked), Plan(**settings, masking=masking, participants=9)
 
 

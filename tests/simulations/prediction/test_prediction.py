@@ -59,8 +59,6 @@ DISCOVERED: dict[str, dict[str, Any]] = {
     "half of all items": {"epsilon": 0.3},
     "nearly all items": {"epsilon": 1.0},
     "one look or two": {"epsilon": 4.0},
-    "one look": {"epsilon": 1.0, "discovery_share": 0.3},
-    "few items of each user": {"epsilon": 1.0, "user_items": 3},
     "laplace": {"epsilon": 1.0, "mechanism": "laplace"},
     "either mechanism": {"epsilon": 1.0, "mechanism": "auto"},
     "replace-one": {"epsilon": 2.0, "neighbours": "replace-one"},
@@ -160,14 +158,11 @@ def test_a_prediction_of_a_discovery_is_near_the_mean_of_runs(
         assert len({result.release.discovery_share for result in results}) == 2
 
 
-@pytest.mark.parametrize("change", [{"epsilon": 0.7}, {"discovery_share": 0.1}, {"user_items": 3}])
-def test_another_discovery_has_another_prediction(
-    population: SparsePopulation, predictor: Predictor, change: dict[str, Any]
-) -> None:
+def test_another_discovery_has_another_prediction(population: SparsePopulation, predictor: Predictor) -> None:
     plan = Plan(users=USERS, **DISCOVER, epsilon=0.3, epsilon_select=0.5)
     runs = losses(measured(population, plan, 20))
     assert agrees(predictor.predict(plan).relative_loss, runs, slack=0.03)
-    wrong = Plan.from_json(plan.to_json() | change)
+    wrong = Plan.from_json(plan.to_json() | {"epsilon": 0.7})
     assert not agrees(predictor.predict(wrong).relative_loss, runs, slack=0.03)
 
 

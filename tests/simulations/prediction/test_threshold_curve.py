@@ -17,7 +17,7 @@ MODES: dict[str, dict[str, Any]] = {
     "replace-one": {"items": ITEMS, "neighbours": "replace-one"},
     "laplace": {"items": ITEMS, "mechanism": "laplace"},
     "open": {"domain": "open", "epsilon": 8.0, "release": "truncated-laplace"},
-    "all items discovered": {"domain": "open", "epsilon": 1000.0, "discovery_share": 0.4},
+    "all items discovered": {"domain": "open", "epsilon": 1000.0},
 }
 
 

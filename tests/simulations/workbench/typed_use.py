@@ -37,7 +37,7 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
     page: Path = fedhist.report(folder / "run", folder / "page.html")
     fedhist.figure(result, chart="curve").savefig(folder / "curve.png")
     with fedhist.Session(folder / "people.ledger", epsilon=3.0, delta=1e-5) as session:
-        found = session.histogram(table, item="drink", epsilon=0.5, user_items=10)
+        found = session.histogram(table, item="drink", epsilon=0.5, candidates=64)
         left: fedhist.Cost = session.left
     names: list[str | int] = [*found.release.names, *frame["item"]]
     return names, left, page
