@@ -38,7 +38,7 @@ from fedhist.simulations.audit.worlds import Replay, User, crafted, repeated
 USERS: dict[str, User] = {
     "one key": [(1, 40)],
     "a key each": [(1 + key, 1) for key in range(USER_ITEMS)],
-    "many keys": [(1 + key, 1) for key in range(4 * USER_ITEMS)],
+    "many keys": [(1 + key, 1) for key in range(8 * USER_ITEMS)],
 }
 _COMMON, _HOLDERS = "common", 12
 _DELTA = 0.49

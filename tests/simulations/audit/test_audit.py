@@ -147,7 +147,7 @@ SIZES = {
     "one run, laplace": 8_000, "shares, one masked run, laplace": 6_000, "lattice": 100, "two worlds, quantile": 2_000,
     "fresh keys, laplace-threshold, many keys": 250, "fresh keys, laplace-threshold, one key": 150, "masks": 1,
     "answers": 1, "others": 200, "tables": 500, "rows removed": 1_500,
-    "discovery, fresh keys, a": 20, "discovery, fresh keys, m": 40,
+    "discovery, fresh keys, a": 20, "discovery, fresh keys, m": 150,
     "discovery, parts": 1, "discovery, charged": 1, "discovery, made-up": 1,
 }  # fmt: skip
 """An effort at which a check, by the beginning of its name, is quick and still sees its bugs."""
