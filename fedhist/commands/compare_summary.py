@@ -18,7 +18,7 @@ from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
 from fedhist.simulations.experiments.tables import interval_text, print_rows
-from fedhist.simulations.report.methods import Answer, cost_words, varied_numbers
+from fedhist.simulations.report.comparison import Answer, cost_words, varied_numbers
 from fedhist.simulations.workbench.compare import Comparison
 
 SHOWN = {

@@ -16,7 +16,7 @@ from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
 from fedhist.simulations.experiments.summaries import Summary, summarise
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.report.methods import method_names
+from fedhist.simulations.report.comparison import method_names
 
 PLAN_COLUMNS = (
     "domain", "mechanism", "release", "debias", "masking", "noise_from", "participants",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.figures.painting import charts_of, painted
 from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
-from fedhist.simulations.report.methods import Row
-from fedhist.simulations.report.tables_page import comparison_table
+from fedhist.simulations.report.comparison import Row, comparison_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,8 +27,7 @@ from fedhist.simulations.report.charts import (
     number,
     tick_text,
 )
-from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
-from fedhist.simulations.report.methods import Row
+from fedhist.simulations.report.comparison import MAX_CHARTS, Row, comparison_charts
 from fedhist.simulations.report.page import NOT_PRIVATE
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fedhist.simulations.report.charts import (
     LineChart,
     write_charts,
 )
-from fedhist.simulations.report.methods import Row
+from fedhist.simulations.report.comparison import Row
 
 Files = tuple[Path, Path]
 _MAX_POINTS = 400

@@ -25,7 +25,7 @@ from fedhist.simulations.experiments.ray_tasks import OnRay
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment, working_folder
 from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_sets, names_of
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
-from fedhist.simulations.report.methods import Answer, answers_of
+from fedhist.simulations.report.comparison import Answer, answers_of
 from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words

@@ -9,9 +9,9 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.figures.frames import figure_of_folder, figure_of_frame
 from fedhist.simulations.figures.painting import painted
 from fedhist.simulations.report.charts import Chart
+from fedhist.simulations.report.comparison import is_experiment
 from fedhist.simulations.report.run_charts import CHART_NAMES, run_charts
 from fedhist.simulations.report.run_data import RunData, drawn_from, read_run, run_of
-from fedhist.simulations.report.tables_page import is_experiment
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.workbench.spelling import python_words
 

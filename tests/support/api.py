@@ -307,15 +307,13 @@ PLACES = {
         "Axis Bar BarChart Chart Line LineChart Rule SERIES axis_over=axis draw_chart=figure number read_charts "
         "tick_text write_charts"
     ),
-    "fedhist.simulations.report.comparison_charts": "comparison_charts",
+    "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
     "fedhist.simulations.report.first_screen": "headline",
-    "fedhist.simulations.report.methods": "answers_of cost_words",
     "fedhist.simulations.report.over_time": "campaign_page over_windows released_rows short_names",
     "fedhist.simulations.report.page": "text",
     "fedhist.simulations.report.run_charts": "run_charts",
     "fedhist.simulations.report.run_data": "RunData read_run run_of",
     "fedhist.simulations.report.run_page": "run_page",
-    "fedhist.simulations.report.tables_page": "comparison_table",
     "fedhist.simulations.report.timeline": "TraceLine in_words lines_of timeline",
     "fedhist.simulations.simulation_file": "simulation_document write_simulation",
     "fedhist.simulations.workbench.arguments": "Question RunSettings",
