@@ -3,7 +3,7 @@
     python benchmarks/masked_flower.py            # 50 nodes
     python benchmarks/masked_flower.py --nodes 20 --repeats 2
 
-A masked run of two rounds has nine exchanges (eleven when signed), so it is compared with as many plain ones: unmasked
+A masked run of two rounds has ten exchanges (twelve when signed), so it is compared with as many plain ones: unmasked
 runs of the same plan, with two exchanges each. The two alternate on the same nodes. The table shows the best of each,
 the ratio of the bests, and the median of the ratios of neighbours.
 """

@@ -11,8 +11,8 @@ import numpy as np
 from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masking.device_session import advance, agree, given_up, prepare, start
-from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
+from fedhist.protocol.masking.device_session import advance, given_up, start
+from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.masked_vector import to_vector
@@ -29,7 +29,7 @@ class Sessions(Protocol):
     def keep(self, run: str, state: bytes) -> None:
         """Keep a session's state."""
 
-    def take(self, run: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
+    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
         """The session, which is forgotten on return: each state is used once or never."""
 
 
@@ -76,54 +76,28 @@ def begin(
     return save(state), message
 
 
-def resume(terms: MaskingTerms, state: bytes) -> DeviceState | Prepared:
-    """The session under these terms; Refused if the state is of another one, or damaged.
-
-    Keys that were advertised for this session ahead are a `Prepared`. The request must be admitted before it goes on,
-    as it would be before keys are made.
-    """
+def resume(terms: MaskingTerms, state: bytes) -> DeviceState:
+    """The session under these terms; Refused if the state is of another one, or damaged."""
     try:
         session = restore(state)
     except DecodeError:
         raise Refused(Refusal.NO_SESSION) from None
-    same = session.session == terms.session if isinstance(session, Prepared) else session.terms == terms
-    if not same:
+    if session.terms != terms:
         raise Refused(Refusal.NO_SESSION)
     return session
 
 
-def join(
-    terms: MaskingTerms, prepared: Prepared, *, me: int, identity: Identity | None = None, fewest: int = 0
-) -> DeviceState:
-    """The session of keys that were advertised before its request came; the rest is as in `begin`.
-
-    Refused if they were advertised under another number: the participant's identity has changed since.
-    """
-    if prepared.me != me:
-        raise Refused(Refusal.NO_SESSION)
-    return agree(prepared, terms, identity=identity, fewest=fewest)
-
-
 def proceed(
-    session: DeviceState,
-    message: bytes,
-    *,
-    vector: Callable[[], Integers],
-    source: Source,
-    following: bytes | None = None,
+    session: DeviceState, message: bytes, *, vector: Callable[[], Integers], source: Source
 ) -> tuple[bytes, bytes]:
     """The next state and the answer. An empty answer means that the device gave up, for good.
 
-    The answer that ends a round before the run's last one begins with an advertisement of fresh keys for the next: the
-    state is then that of the next round's session.
-
     Args:
-        session: what `resume` or `join` found; not to be used again.
+        session: what `resume` found; not to be used again.
         message: the server's.
         vector: called when the vector is due, and not before: data is not looked at for a session that the device
             gives up.
         source: for what the step draws.
-        following: the session of the run's next round, `next_session`; None if there is none.
     """
     values = None
     if isinstance(session, Checked):
@@ -131,9 +105,6 @@ def proceed(
             return save(end), b""
         values = vector()
     after, answer = advance(session, message, source=source, vector=values)
-    if isinstance(session, Masked) and isinstance(after, Finished) and following is not None:
-        prepared, advertisement = prepare(following, session.me, source=source, identity=session.identity)
-        return save(prepared), advertisement + answer
     return save(after), b"" if isinstance(after, Aborted) else answer
 
 
@@ -148,12 +119,10 @@ def step(
     admitted: Callable[[], tuple[Identity | None, int]],
     vector: Callable[[], Integers],
     source: Source,
-    following: bytes | None = None,
 ) -> bytes:
     """The answer to one message of a session, whose next state is kept. Raises Refused.
 
-    A session is admitted in its first step: when keys are asked for or, where the participant advertised them with its
-    last answer in the round before, when it is shown the others' keys.
+    A session is admitted in its first step, before keys are made.
 
     Args:
         name: of the session.
@@ -165,15 +134,10 @@ def step(
         admitted: its identity in a signed session, and its floor. Refuses the session, or notes that it begins.
         vector: as in `proceed`.
         source: for what the step draws.
-        following: as in `proceed`.
     """
-
-    def standing() -> tuple[int, Identity | None, int]:
-        identity, fewest = admitted()
-        return node if identity is None else participant_number(identity.public), identity, fewest
-
     if begins:
-        me, identity, fewest = standing()
+        identity, fewest = admitted()
+        me = node if identity is None else participant_number(identity.public)
         state, answer = begin(terms, me=me, source=source, identity=identity, fewest=fewest)
         answer = me.to_bytes(PARTICIPANT_BYTES, "little") + answer
     else:
@@ -182,10 +146,7 @@ def step(
         # Gone before it is used, so that a step that fails half way is not repeated. A message of another session,
         # late or sent again, does not end this one.
         session = sessions.take(name, partial(resume, terms))
-        if isinstance(session, Prepared):
-            me, identity, fewest = standing()
-            session = join(terms, session, me=me, identity=identity, fewest=fewest)
-        state, answer = proceed(session, message, vector=vector, source=source, following=following)
+        state, answer = proceed(session, message, vector=vector, source=source)
     sessions.keep(name, state)
     if not answer:
         raise Refused(Refusal.UNSAFE)

@@ -202,7 +202,7 @@ class MaskedHandler(_Answering):
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
         """The answer of the session's next step."""
         from fedhist.client.masked_device import step
-        from fedhist.protocol.masking.masked_vector import next_session, terms_of
+        from fedhist.protocol.masking.masked_vector import terms_of
 
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
@@ -211,7 +211,7 @@ class MaskedHandler(_Answering):
             raise Refused(Refusal.NO_MEMORY, local=advice)
         memory = self.node.memory_of(context)
         try:
-            terms, following = terms_of(envelope), next_session(envelope)
+            terms = terms_of(envelope)
         except InvalidInput as problem:
             # The plan's own fault, such as a vector that is too long: not that of the node's configuration.
             raise Refused(Refusal.MALFORMED) from problem
@@ -227,7 +227,6 @@ class MaskedHandler(_Answering):
             source=self.node.source(context).fork(
                 "masking", context.node_id, envelope.request.round.value, self.stage
             ),
-            following=following,
         )
 
     def _admitted(

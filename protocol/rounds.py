@@ -14,7 +14,7 @@ from fedhist.protocol.measurements.given import NOTHING, Given
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 
-__all__ = ["Contribution", "Labels", "Request", "Round", "Total", "round_after"]
+__all__ = ["Contribution", "Labels", "Request", "Round", "Total"]
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,3 @@ class Contribution:
     def summed(self) -> Summed:
         """What was measured."""
         return Summed(self.values, self.keyed)
-
-
-def round_after(plan: Plan, round_: Round) -> Round | None:
-    """The round that follows this one in a run of the plan; None after the last.
-
-    Both sides know it from the plan alone. Under a selector from outside that asks for nothing, no such round may come.
-    """
-    if round_ is Round.RELEASE:
-        return None
-    return Round.SELECT if round_ is Round.DISCOVER and plan.threshold is None else Round.RELEASE

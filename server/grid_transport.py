@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedhist.protocol.errors import MaskingFailed, ids_in_words
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_total
+from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -22,7 +22,7 @@ from fedhist.protocol.wire.envelope import MASKING, RECORD, Envelope, Status, it
 from fedhist.server.collection import Collector, LabelTable, Reply, RoundReport, matched, numbered, refusal_in
 from fedhist.server.drop_outs import Declined, Tally
 from fedhist.server.grid_messages import ask, enough_nodes
-from fedhist.server.masked_exchange import Advertisements, NodeExchange
+from fedhist.server.masked_exchange import NodeExchange
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.withholding import length_tells
@@ -41,7 +41,6 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
-        ahead: the advertisements for the next masked round, by its session, which came with the last one's unmasking.
         declined: the nodes that are not asked again in this run.
         not_asked: those of them that were connected when the last round began, by reason.
     """
@@ -59,7 +58,6 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
-    ahead: dict[bytes, Advertisements] = field(default_factory=dict, repr=False)
     declined: Declined = field(default_factory=Declined)
     not_asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -72,12 +70,11 @@ class GridTransport:
             items_digest=items_digest(self.labels) if request.plan.items else b"",
             seeded=self.seeded,
         )
-        ahead = self.ahead.get(terms_of(envelope).session, {}) if request.plan.is_masked else {}
-        nodes = self._nodes(request.plan, ahead)
+        nodes = self._nodes(request.plan)
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, ahead, known, started)
+            return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.tally)
         watch.asked(dict.fromkeys(nodes, 0))
@@ -103,11 +100,9 @@ class GridTransport:
         )
         return collector.total()
 
-    def _masked_total(
-        self, envelope: Envelope, nodes: Sequence[int], ahead: Advertisements, known: Labels, started: float
-    ) -> Total:
+    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
         """The same through a masking session. One that fails is reported, too."""
-        names, following = names_of(nodes), next_session(envelope)
+        names = names_of(nodes)
 
         def watch(stage: str, tally: Tally) -> RoundWatch:
             return RoundWatch(self.observe, envelope, names, tally, stage=stage)
@@ -118,8 +113,6 @@ class GridTransport:
             header=envelope.reply_fields(Status.ANSWER),
             nodes=nodes,
             declined=self.declined,
-            ahead=ahead,
-            keys_follow=following is not None,
             watch=watch,
         )
         included, users = 0, 0
@@ -140,7 +133,6 @@ class GridTransport:
             left_out, complaints = failure.left_out, failure.complaints
             raise
         finally:
-            self.ahead = {} if following is None else {following: exchange.coming}
             named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
             tell_left_out(self.observe, envelope, named, names)
             self._report(
@@ -169,11 +161,8 @@ class GridTransport:
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def _nodes(self, plan: Plan, ahead: Collection[int] = ()) -> Sequence[int]:
-        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
-
-        Those that have advertised keys for the round `ahead` come first: they need not be asked for any.
-        """
+    def _nodes(self, plan: Plan) -> Sequence[int]:
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         nodes, self.not_asked = enough_nodes(
             self.grid,
@@ -184,7 +173,6 @@ class GridTransport:
         if plan.participants is None or len(nodes) <= plan.participants:
             return nodes
         drawn = [nodes[place] for place in np.argsort(SystemSource().words(len(nodes))).tolist()]
-        drawn.sort(key=lambda node: node not in ahead)
         return sorted(drawn[: plan.participants])
 
     def _ask(

@@ -1,20 +1,15 @@
-"""A masked sum's messages over nodes: who is which participant, who failed, and keys that come ahead of a round."""
+"""A masked sum's messages over nodes: who is which participant, and who failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.masking.wire import split_answer
 from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES
 from fedhist.server.collection import Reply, StageReport, header_fault, matched, refusal_in
 from fedhist.server.drop_outs import Declined, Fault, Tally
 from fedhist.server.round_watch import RoundWatch
-
-Advertisements = dict[int, tuple[int, bytes]]
-"""By node, its number as a participant and the message that advertises its keys."""
 
 Send = Callable[[str, Sequence[tuple[int, bytes | None]]], tuple[dict[str, int], Iterator[Reply]]]
 """Sends a stage's payloads to nodes: the node of each message by its id, and the replies as they come."""
@@ -31,11 +26,7 @@ class NodeExchange:
         nodes: who takes part.
         declined: takes the nodes that refused, failed or sent nonsense; not those that only lost or gave up their
             session.
-        ahead: advertisements that came with the unmasking of the round before. Only the other nodes are asked for keys,
-            and where there are no others, the round begins with sharing.
-        keys_follow: whether the answers that unmask begin with advertisements for the run's next round.
         watch: counts a stage, and tells others of it.
-        coming: those advertisements.
         first: whether keys are still being gathered.
         tally, size, stages: for the round's report.
         node_of: the node of each participant.
@@ -47,9 +38,6 @@ class NodeExchange:
     nodes: Sequence[int]
     declined: Declined
     watch: Callable[[str, Tally], RoundWatch]
-    ahead: Advertisements = field(default_factory=dict, repr=False)
-    keys_follow: bool = False
-    coming: Advertisements = field(default_factory=dict, repr=False)
     first: bool = True
     tally: Tally = field(default_factory=Tally)
     size: int = 0
@@ -62,12 +50,7 @@ class NodeExchange:
         """One stage, as `masked_sum` asks for it."""
         first = self.first = messages is None
         if messages is None:
-            yield from self._advertised()
-            payloads: list[tuple[int, bytes | None]] = [
-                (node, None) for node in self.nodes if node not in self.ahead
-            ]
-            if not payloads:
-                return
+            payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
         watch = self.watch(stage, self.tally)
@@ -90,9 +73,6 @@ class NodeExchange:
                 number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
                 yield number, data[PARTICIPANT_BYTES:]
                 continue
-            if self.keys_follow and stage == MaskingStage.UNMASKING:
-                advertisement, data = split_answer(data, self.terms)
-                self.coming[node] = participant_of[node], advertisement
             yield participant_of[node], data
         self.stages[stage] = watch.end()
 
@@ -104,7 +84,6 @@ class NodeExchange:
         node = self.node_of[sender]
         self.tally.drop(Fault.MALFORMED, node, None)
         self.declined.reasons[node] = Fault.MALFORMED
-        self.coming.pop(node, None)
         if self.first:
             del self.node_of[sender]
 
@@ -115,14 +94,6 @@ class NodeExchange:
     def complaints(self, by_session: Mapping[int, Iterable[int]]) -> dict[int, tuple[int, ...]]:
         """The nodes that are accused, by the node that complains."""
         return {self.node_of[accuser]: self.nodes_of(accused) for accuser, accused in by_session.items()}
-
-    def _advertised(self) -> Iterator[tuple[int, bytes]]:
-        """What the nodes of this round have advertised ahead."""
-        for node in self.nodes:
-            if node in self.ahead:
-                participant, advertisement = self.ahead[node]
-                self.node_of[participant] = node
-                yield participant, advertisement
 
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; False if it takes another's number."""

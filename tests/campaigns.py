@@ -43,7 +43,7 @@ def campaign_in(folder: Path, **changes: Any) -> Definition:
 
 def runner_of(definition: Definition, data: object = None) -> LocalRunner:
     """Runs its windows over this data, without reports."""
-    return LocalRunner(definition, visits() if data is None else data, HowToRun(report=False))
+    return LocalRunner(definition, visits() if data is None else data, HowToRun())
 
 
 def runs_of(definition: Definition) -> list[RunRecord]:

@@ -3,14 +3,11 @@
     state, message = start(terms, me, source=source)           # send it
     state, message = advance(state, roster, source=source)     # send it, and so on; with the vector when Checked
 
-`start` is `prepare`, fresh keys for a session, and `agree`, the session's terms. Between the two may lie some time: a
-device advertises keys for a run's next session with its last message in this one, and hears what will be summed later.
-
-*Nothing is lost by advertising keys before the terms are known.* The advertisement (its header, the commitment and in
-signed mode the signature) is bound to the device and to the session: to the run, the plan and the round. All that
-follows is bound to the digest of the terms, so to the session and to what is summed: the keys of boxes and masks, the
-self-mask, the boxes' associated data, the graph, the confirmed survivors, the header of every later message. In signed
-mode all of these but the graph and the headers are bound to the digest of the roster as well.
+*What a message is bound to.* The advertisement (its header, the commitment and in signed mode the signature) is bound
+to the device and to the session: to the run, the plan and the round. All that follows is bound to the digest of the
+terms, so to the session and to what is summed: the keys of boxes and masks, the self-mask, the boxes' associated data,
+the graph, the confirmed survivors, the header of every later message. In signed mode all of these but the graph and the
+headers are bound to the digest of the roster as well.
 
 1. *Other terms for some devices*, another threshold, say. Let i and j be honest with terms T_i != T_j. Their keys for
    boxes differ, so no box of i opens at j or the other way round: neither holds a share of the other's secrets, and
@@ -19,10 +16,8 @@ mode all of these but the graph and the headers are bound to the digest of the r
    c corrupt devices in both, they would need 2 (t + 1) - c > n devices. Confirmations sign the digest of the terms too.
 2. *Replays.* In signed mode an advertisement is accepted in one round of one run of one plan, from one device. In plain
    mode the server hands out the keys, and whatever they are bound to, nothing keeps it from handing out its own.
-3. *Keys used twice.* A `Prepared` is agreed on once: what keeps it between messages gives it away first, and the device
-   answers one session for each run and round (`client/policy.py`). A device that was made to advertise twice for one
-   session has forgotten the first secrets when it goes on with the second. No box for it or from it opens under the
-   first keys, so nobody masks with them.
+3. *Keys used twice.* A device answers one session for each run and round (`client/policy.py`), and what keeps its state
+   between messages gives it away first.
 
 *Two rosters, and two lists of survivors* (signed mode). The roster that a device is shown names all others, and what
 it names is in the keys of its boxes and masks and in what it signs. Let n be on a roster, b <= c of them corrupt, and
@@ -69,7 +64,6 @@ from fedhist.protocol.masking.device_states import (
     DeviceState,
     Finished,
     Masked,
-    Prepared,
     Shared,
 )
 from fedhist.protocol.masking.encoding import residue_bytes, to_residues
@@ -121,50 +115,8 @@ def start(
         identity: in signed mode, the device's signing key and the directory of all.
         fewest: the device's own floor. It gives up when it sees fewer participants than that, itself included.
     """
-    prepared, message = prepare(terms.session, me, source=source, identity=identity)
-    return agree(prepared, terms, identity=identity, fewest=fewest), message
-
-
-def prepare(
-    session: bytes, me: int, *, source: Source, identity: Identity | None = None
-) -> tuple[Prepared, bytes]:
-    """Fresh keys for a session whose other terms come later, and the message that advertises them.
-
-    Args:
-        session: of the terms to come.
-        me: the device's id.
-        source: for the keys and the seed.
-        identity: in signed mode, the device's signing key.
-    """
     if not 0 <= me <= MAX_ID:
         raise InvalidInput("the device's id is not an unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
-    prepared = Prepared(
-        session=session,
-        me=me,
-        box_pair=KeyPair.draw(source=source),
-        mask_pair=KeyPair.draw(source=source),
-        seed=draw_bytes(KEY_BYTES, source=source),  # audited: self-mask
-    )
-    return prepared, wire.advertisement(session, _own_advertisement(prepared, session, identity))
-
-
-def agree(
-    prepared: Prepared, terms: MaskingTerms, *, identity: Identity | None = None, fewest: int = 0
-) -> Advertised:
-    """The session of these keys under its terms. To be called once for a Prepared: see the top of this module.
-
-    Args:
-        prepared: the keys that were advertised.
-        terms: what both sides agree on.
-        identity: in signed mode, the device's signing key, the same as before, and the directory of all.
-        fewest: the device's own floor, see `start`.
-    """
-    if terms.session != prepared.session:
-        raise InvalidInput(
-            "the keys were made for another session",
-            allowed="terms of the session of the keys",
-            code="other-session",
-        )
     if terms.signed != (identity is not None):
         raise InvalidInput(
             f"there is {'no identity in' if terms.signed else 'an identity outside of'} signed mode",
@@ -175,15 +127,16 @@ def agree(
         raise InvalidInput(
             f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}", code="bad-floor"
         )
-    return Advertised(
+    state = Advertised(
         terms=terms,
-        me=prepared.me,
-        box_pair=prepared.box_pair,
-        mask_pair=prepared.mask_pair,
-        seed=prepared.seed,
+        me=me,
+        box_pair=KeyPair.draw(source=source),
+        mask_pair=KeyPair.draw(source=source),
+        seed=draw_bytes(KEY_BYTES, source=source),  # audited: self-mask
         identity=identity,
         fewest=fewest,
     )
+    return state, wire.advertisement(terms.session, _own_advertisement(state))
 
 
 def advance(
@@ -389,11 +342,12 @@ def self_mask_key(seed: bytes, context: bytes, device: int) -> bytes:
     return derive(seed, b"self", context + device.to_bytes(8, "little"))
 
 
-def _own_advertisement(state: Prepared | Advertised, session: bytes, identity: Identity | None) -> bytes:
+def _own_advertisement(state: Advertised) -> bytes:
+    session = state.terms.session
     body = state.box_pair.public + state.mask_pair.public + commit(state.seed, session, state.me)
-    if identity is None:
+    if state.identity is None:
         return body
-    return body + identity.sign(advertisement_text(session, state.me, body))
+    return body + state.identity.sign(advertisement_text(session, state.me, body))
 
 
 def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
@@ -434,7 +388,7 @@ def _check_keys(state: Advertised, neighbours: dict[int, Advertisement]) -> None
 def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[int, Advertisement]) -> bytes:
     """Check that a device of the directory signed each advertisement. The digest of all of them, our own included."""
     session = state.terms.session
-    bodies = {state.me: _own_advertisement(state, session, identity)}
+    bodies = {state.me: _own_advertisement(state)}
     for peer, advert in neighbours.items():
         text = advertisement_text(session, peer, advert.unsigned)
         if not verify(identity.directory, peer, advert.signature, text):

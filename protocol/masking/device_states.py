@@ -1,6 +1,5 @@
 """The states of a device in one masked sum. Each holds what its next step needs, and no secret longer than that.
 
-Prepared ──terms──▶ Advertised
 Advertised ──roster──▶ Shared ──boxes──▶ Checked ──peers, vector──▶ Masked ─────────unmask────────▶ Finished
                                                                       └─survivors─▶ Confirmed ─unmask─▲   signed mode
 any ──anything that is wrong──▶ Aborted, which answers nothing
@@ -34,17 +33,6 @@ class AbortReason(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Public keys for a session are out, and the rest of its terms is not known yet."""
-
-    session: bytes
-    me: int
-    box_pair: KeyPair = field(repr=False)
-    mask_pair: KeyPair = field(repr=False)
-    seed: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Session:
     terms: MaskingTerms
     me: int
@@ -60,7 +48,7 @@ class _Member(_Session):
 
 @dataclass(frozen=True, kw_only=True)
 class Advertised(_Member):
-    """The public keys are out, and the terms are agreed."""
+    """The public keys are out."""
 
     box_pair: KeyPair = field(repr=False)
     mask_pair: KeyPair = field(repr=False)
@@ -123,4 +111,4 @@ class Aborted(_Session):
 
 
 DeviceState = Advertised | Shared | Checked | Masked | Confirmed | Finished | Aborted
-"""Where a device is in a session whose terms are agreed."""
+"""Where a device is in its session."""

@@ -15,7 +15,7 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Contribution, Labels, Request, Round, Total, round_after
+from fedhist.protocol.rounds import Contribution, Labels, Request, Round, Total
 from fedhist.protocol.wire.envelope import Envelope
 
 _SESSION_TAG = b"fedhist/2/masking/session\x00"
@@ -25,17 +25,11 @@ _REQUEST_TAG = b"fedhist/2/masking/request\x00"
 def session_of(run: str, plan: Plan, round_: Round) -> bytes:
     """The name of the one masking session that a round of a run may have.
 
-    It is known before the request is, so devices can advertise keys for it. Run names are random, and a device answers
-    one session for each run and round, so no two rounds share keys, seeds or graphs.
+    Run names are random, and a device answers one session for each run and round, so no two rounds share keys, seeds or
+    graphs.
     """
     name = f"{round_.value}\x00{run}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(_SESSION_TAG + plan.digest + name).digest()
-
-
-def next_session(envelope: Envelope) -> bytes | None:
-    """The session for which devices advertise keys when they unmask this round's sum; None in the last round."""
-    following = round_after(envelope.request.plan, envelope.request.round)
-    return None if following is None else session_of(envelope.run, envelope.request.plan, following)
 
 
 def terms_of(envelope: Envelope) -> MaskingTerms:

@@ -25,13 +25,12 @@ from fedhist.protocol.masking.device_states import (
     DeviceState,
     Finished,
     Masked,
-    Prepared,
     Shared,
 )
 from fedhist.protocol.masking.graph import GraphParameters
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair
 from fedhist.protocol.masking.shamir import SHARE_BYTES
-from fedhist.protocol.masking.terms import SESSION_BYTES, TERMS_BYTES, MaskingTerms
+from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.wire.reader import Reader
 
 STATE_VERSION = 3
@@ -47,22 +46,18 @@ _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
 _KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
 _REASONS = tuple(AbortReason)
-_AGREED: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
-_KINDS: tuple[type[DeviceState | Prepared], ...] = (*_AGREED, Prepared)
+_KINDS: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
 """The place of a state here is its kind in the bytes."""
 
 
-def save(state: DeviceState | Prepared) -> bytes:
+def save(state: DeviceState) -> bytes:
     """The state as bytes."""
     data = _HEAD.pack(_MAGIC, STATE_VERSION, _KINDS.index(type(state)), state.me)
-    if isinstance(state, Prepared):
-        data += state.session + _secrets(state)
-    else:
-        data += state.terms.to_bytes() + _fields(state)
+    data += state.terms.to_bytes() + _fields(state)
     return data + hashlib.sha256(_TAG + data).digest()
 
 
-def restore(data: bytes) -> DeviceState | Prepared:
+def restore(data: bytes) -> DeviceState:
     """The state in these bytes; DecodeError if they are damaged, or of another version."""
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(content) < _HEAD.size or content[:2] != _MAGIC:
@@ -73,12 +68,8 @@ def restore(data: bytes) -> DeviceState | Prepared:
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
     reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
-    state: DeviceState | Prepared
-    if kind < len(_AGREED):
-        terms = MaskingTerms.from_bytes(reader.take(TERMS_BYTES))
-        state = _AGREED[kind](terms=terms, me=me, **reader.state(_AGREED[kind], terms))
-    else:
-        state = Prepared(session=reader.take(SESSION_BYTES), me=me, **reader.secrets())
+    terms = MaskingTerms.from_bytes(reader.take(TERMS_BYTES))
+    state: DeviceState = _KINDS[kind](terms=terms, me=me, **reader.state(_KINDS[kind], terms))
     reader.end()
     return state
 
@@ -86,7 +77,8 @@ def restore(data: bytes) -> DeviceState | Prepared:
 def _fields(state: DeviceState) -> bytes:
     match state:
         case Advertised():
-            return _secrets(state) + _identity(state.identity) + _COUNT.pack(state.fewest)
+            secrets = state.box_pair.secret + state.mask_pair.secret + state.seed
+            return secrets + _identity(state.identity) + _COUNT.pack(state.fewest)
         case Shared() | Checked():
             return (
                 _parameters(state.parameters)
@@ -105,10 +97,6 @@ def _fields(state: DeviceState) -> bytes:
             return bytes([_REASONS.index(state.reason)])
         case Finished():
             return b""
-
-
-def _secrets(state: Prepared | Advertised) -> bytes:
-    return state.box_pair.secret + state.mask_pair.secret + state.seed
 
 
 def _parameters(parameters: GraphParameters) -> bytes:
@@ -152,9 +140,6 @@ class _StateReader(Reader):
     def key_pair(self) -> KeyPair:
         return KeyPair.from_secret(self.take(KEY_BYTES))
 
-    def secrets(self) -> dict[str, Any]:
-        return {"box_pair": self.key_pair(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
-
     def parameters(self) -> GraphParameters:
         return GraphParameters(*self.fields(_PARAMETERS))
 
@@ -174,7 +159,12 @@ class _StateReader(Reader):
     def state(self, kind: type[DeviceState], terms: MaskingTerms) -> dict[str, Any]:
         """The fields of a state of this kind, but for the terms and the device's id."""
         if kind is Advertised:
-            return self.secrets() | {"identity": self.identity(terms), "fewest": self.count()}
+            secrets = {
+                "box_pair": self.key_pair(),
+                "mask_pair": self.key_pair(),
+                "seed": self.take(KEY_BYTES),
+            }
+            return secrets | {"identity": self.identity(terms), "fewest": self.count()}
         if kind is Shared:
             own, keys = self.own(), self.counted(_KEYS_OF)
             mask_keys = {peer: mask_key for peer, mask_key, _ in keys}

@@ -153,12 +153,6 @@ def read_advertisement(body: bytes | memoryview, terms: MaskingTerms) -> Adverti
     return Advertisement(raw[:32], raw[32:64], raw[64:96], raw[96:])
 
 
-def split_answer(data: bytes, terms: MaskingTerms) -> tuple[bytes, bytes]:
-    """The two messages of an answer that advertises keys for the next session, and then opens shares in this one."""
-    end = HEADER_BYTES + advertisement_bytes(terms)
-    return data[:end], data[end:]
-
-
 def roster_entry(device: int, body: bytes) -> bytes:
     """One device in a roster."""
     return _ID.pack(device) + body

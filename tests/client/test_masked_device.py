@@ -13,11 +13,8 @@ from tests.support.api import (
     Envelope,
     Integers,
     MaskedSum,
-    Prepared,
-    next_session,
     proceed,
     resume,
-    split_answer,
     terms_of,
 )
 from tests.support.api import begin_masked as begin
@@ -43,13 +40,8 @@ def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str,
                 return np.ones(terms_of(envelope).length, dtype=np.int64)
 
             session = resume(terms_of(envelope), states[me])
-            assert not isinstance(session, Prepared)
             draws = source.fork(me, server.name)
-            states[me], answer = proceed(
-                session, message, vector=vector, source=draws, following=next_session(envelope)
-            )
-            if answer and server.name == "unmasking":
-                _, answer = split_answer(answer, session.terms)
+            states[me], answer = proceed(session, message, vector=vector, source=draws)
             if answer:
                 server.add(me, answer)
     return closed, due

@@ -51,7 +51,6 @@ from tests.support.api import (
     discovery_charges,
     encode,
     encode_table,
-    prepare,
     save,
     start,
     to_total,
@@ -246,15 +245,7 @@ def _masking_targets() -> Iterator[Target]:
                 partial(_read_message, kind=kind, terms=terms),
                 (DecodeError, BadKey),
             )
-        identity = Identity(bytes([10]) * 32, {}) if signed else None
-        prepared, ahead = prepare(bytes(32), 10, source=SeededSource(6), identity=identity)
-        yield Target(
-            f"masking {mode}, opening after keys for the next session",
-            partial(mutated, [ahead + opening for opening in messages[Kind.OPENING]]),
-            partial(_read_last_answer, terms=terms),
-            (DecodeError, BadKey),
-        )
-        saved = [save(state) for state in (prepared, *states)]
+        saved = [save(state) for state in states]
         yield Target(f"masking {mode}, state", partial(_state, saved), restore, (DecodeError,))
         yield Target(
             f"masking {mode}, device",
@@ -284,12 +275,6 @@ def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
         Kind.OPENING: wire.decode_opening,
     }
     return readers[kind](data, terms)
-
-
-def _read_last_answer(data: bytes, *, terms: MaskingTerms) -> object:
-    ahead, opening = wire.split_answer(data, terms)
-    wire.decode_opening(opening, terms)
-    return _read_message(ahead, kind=Kind.ADVERTISEMENT, terms=terms)
 
 
 @lru_cache

@@ -96,14 +96,16 @@ def test_a_corrupt_node_is_left_out_and_named_and_spoils_nothing(
 ) -> None:
     """It says in the first round that nobody's box opens, and signs nonsense in the second."""
     honest = masked_device.proceed
-    corrupt = participant_number(IDENTITIES[0].public)
+    corrupt, sessions = participant_number(IDENTITIES[0].public), list[bytes]()
 
-    def proceed(session: Any, message: bytes, *, following: bytes | None = None, **named: Any) -> Any:
-        state, answer = honest(session, message, following=following, **named)
+    def proceed(session: Any, message: bytes, **named: Any) -> Any:
+        state, answer = honest(session, message, **named)
         after = restore(state)
-        if after.me == corrupt and isinstance(after, Checked) and following is not None:
+        if after.terms.session not in sessions:
+            sessions.append(after.terms.session)
+        if after.me == corrupt and isinstance(after, Checked) and len(sessions) == 1:
             answer = wire.encode_ids(wire.Kind.COMPLAINTS, sorted(after.shares), after.terms)
-        if after.me == corrupt and isinstance(after, Confirmed) and following is None:
+        if after.me == corrupt and isinstance(after, Confirmed) and len(sessions) == 2:
             answer = wire.message(wire.Kind.CONFIRMATION, after.terms, bytes(64))
         return state, answer
 

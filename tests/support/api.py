@@ -78,10 +78,10 @@ PLACES = {
     "fedhist.protocol.masking.boxes": "BOX_BYTES seal_all",
     "fedhist.protocol.masking.complaints": "devices_to_leave_out",
     "fedhist.protocol.masking.device_session": (
-        "MASK_PURPOSE advance_session=advance agree device_session_module= prepare self_mask_key start"
+        "MASK_PURPOSE advance_session=advance device_session_module= self_mask_key start"
     ),
     "fedhist.protocol.masking.device_states": (
-        "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished Masked Prepared Shared"
+        "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished Masked Shared"
     ),
     "fedhist.protocol.masking.encoding": (
         "read_residues residue_bytes to_integers to_residues width_for zeros"
@@ -95,7 +95,7 @@ PLACES = {
         "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
         "draw_bytes roster_digest survivors_text verify"
     ),
-    "fedhist.protocol.masking.masked_vector": ("next_session terms_of to_total vector_length"),
+    "fedhist.protocol.masking.masked_vector": ("terms_of to_total vector_length"),
     "fedhist.protocol.masking.prg": "MaskAdder",
     "fedhist.protocol.masking.recovery": "MaskedSum Recovery decoded searched",
     "fedhist.protocol.masking.server_session": "CollectingAdvertisements",
@@ -105,9 +105,7 @@ PLACES = {
     "fedhist.protocol.masking.stages": "MaskingStage",
     "fedhist.protocol.masking.state_codec": "restore_state=restore save",
     "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
-    "fedhist.protocol.masking.wire": (
-        "HEADER_BYTES MaskingKind=Kind ShareKind VERSION split_answer wire_module="
-    ),
+    "fedhist.protocol.masking.wire": ("HEADER_BYTES MaskingKind=Kind ShareKind VERSION wire_module="),
     "fedhist.protocol.measurements": "MEASUREMENTS",
     "fedhist.protocol.measurements.clipped_items": "ClippedItems",
     "fedhist.protocol.measurements.clipped_sum": "ClippedSum",

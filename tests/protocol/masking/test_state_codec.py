@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.api import Aborted, AbortReason, DecodeError, DeviceState, Prepared, prepare, save
+from tests.support.api import Aborted, AbortReason, DecodeError, DeviceState, save
 from tests.support.api import restore_state as restore
 
 
-def every_state(play: Any, *, signed: bool) -> list[DeviceState | Prepared]:
-    cohort = play(signed=signed)
-    identity = cohort.identities[10] if signed else None
-    prepared, _ = prepare(cohort.terms.session, 10, source=cohort.source, identity=identity)
-    cohort.advertise()
-    found = [prepared, cohort.states[10]]
+def every_state(play: Any, *, signed: bool) -> list[DeviceState]:
+    cohort = play(signed=signed).advertise()
+    found = [cohort.states[10]]
     while cohort.inbox:
         cohort.answer()
         found.append(cohort.states[10])
@@ -29,7 +26,7 @@ def every_state(play: Any, *, signed: bool) -> list[DeviceState | Prepared]:
 @pytest.mark.parametrize("signed", [False, True])
 def test_every_state_comes_back_the_same(play: Any, signed: bool) -> None:
     states = every_state(play, signed=signed)
-    assert len({type(state) for state in states}) == (8 if signed else 7)
+    assert len({type(state) for state in states}) == (7 if signed else 6)
     for state in states:
         assert restore(save(state)) == state
         assert save(restore(save(state))) == save(state)
@@ -45,12 +42,12 @@ def test_a_session_that_is_stored_after_each_message_is_the_same_session(play: A
 
 
 @pytest.fixture(scope="module")
-def signed_states(play: Any) -> list[DeviceState | Prepared]:
+def signed_states(play: Any) -> list[DeviceState]:
     return every_state(play, signed=True)
 
 
 @given(data=st.data())
-def test_damage_is_noticed(signed_states: list[DeviceState | Prepared], data: st.DataObject) -> None:
+def test_damage_is_noticed(signed_states: list[DeviceState], data: st.DataObject) -> None:
     state = data.draw(st.sampled_from(signed_states))
     saved = bytearray(save(state))
     place = data.draw(st.integers(0, len(saved) - 1))
@@ -75,13 +72,11 @@ def resealed(content: bytes) -> bytes:
 @pytest.mark.parametrize("change", ["version", "kind", "longer", "shorter", "terms"])
 def test_even_with_a_right_digest_the_content_must_fit(play: Any, change: str) -> None:
     for state in every_state(play, signed=False):
-        if change == "terms" and isinstance(state, Prepared):
-            continue
         content = bytearray(save(state)[:-32])
         if change == "version":
             content[2] = 1
         elif change == "kind":
-            content[3] = 8
+            content[3] = 7
         elif change == "longer":
             content += b"\x00"
         elif change == "terms":
@@ -90,11 +85,3 @@ def test_even_with_a_right_digest_the_content_must_fit(play: Any, change: str) -
             content = content[:-1]
         with pytest.raises(DecodeError):
             restore(resealed(bytes(content)))
-
-
-def test_keys_made_ahead_are_kept_without_the_signing_key(play: Any) -> None:
-    """It is read again when the round begins, so nothing lasting lies with them."""
-    cohort = play(signed=True)
-    identity = cohort.identities[10]
-    prepared, _ = prepare(cohort.terms.session, 10, source=cohort.source, identity=identity)
-    assert identity.secret not in save(prepared)

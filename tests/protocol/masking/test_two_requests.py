@@ -1,4 +1,4 @@
-"""Keys that are advertised before the terms are known: one session, one device, and one view of what is summed."""
+"""An advertisement is for one session and one device, and what follows for one view of what is summed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedhist import InvalidInput, SeededSource
@@ -16,91 +15,29 @@ from tests.support.api import (
     CollectingAdvertisements,
     Identity,
     Masked,
-    MaskingTerms,
-    Prepared,
     Rejection,
     Shared,
     advertisement_text,
-    agree,
-    prepare,
-    save,
     start,
 )
 from tests.support.api import MaskingKind as Kind
-from tests.support.api import restore_state as restore
 from tests.support.api import wire_module as wire
 from tests.support.refusals import refused
 
 ME = 10
 
 
-def identity_of(cohort: Any, device: int) -> Identity | None:
+def advertised(cohort: Any, device: int, **terms: Any) -> Any:
+    """The state and the message of a device that has just advertised its keys, perhaps for another session."""
     identity: Identity | None = cohort.identities[device] if cohort.terms.signed else None
-    return identity
+    return start(replace(cohort.terms, **terms), device, source=cohort.source.fork(device), identity=identity)
 
 
-def prepared(cohort: Any, session: bytes | None = None) -> dict[int, tuple[Prepared, bytes]]:
-    """Keys of every device for the cohort's session, or another one."""
-    name = cohort.terms.session if session is None else session
-    return {
-        device: prepare(name, device, source=cohort.source.fork(device), identity=identity_of(cohort, device))
-        for device in cohort.ids
-    }
-
-
-def server_of(cohort: Any, terms: MaskingTerms | None = None) -> Any:
+def server_of(cohort: Any, **terms: Any) -> Any:
     directory = cohort.identities[ME].directory if cohort.terms.signed else None
-    return CollectingAdvertisements(terms or cohort.terms, source=SeededSource(3), directory=directory)
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_sum_is_that_of_keys_made_under_the_terms(play: Any, signed: bool) -> None:
-    """The keys were stored, and what is summed came afterwards."""
-    cohort = play(6, signed=signed)
-    keys = {device: (restore(save(state)), message) for device, (state, message) in prepared(cohort).items()}
-    cohort.terms = replace(cohort.terms, request=b"what is summed".ljust(32))
-    cohort.server = server_of(cohort)
-    for device, (state, message) in keys.items():
-        assert isinstance(state, Prepared)
-        cohort.states[device] = agree(state, cohort.terms, identity=identity_of(cohort, device))
-        cohort.outbox[device] = message
-    cohort.deliver()
-    while cohort.inbox:
-        cohort.answer(without=[16] if cohort.server.name == "masking" else ())
-    alive = [device for device in cohort.ids if device != 16]
-    assert cohort.result.included == tuple(alive)
-    assert np.array_equal(cohort.result.values, cohort.total(alive))
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_start_is_both_steps(play: Any, signed: bool) -> None:
-    cohort = play(signed=signed)
-    state, message = prepare(
-        cohort.terms.session, ME, source=SeededSource(1), identity=identity_of(cohort, ME)
+    return CollectingAdvertisements(
+        replace(cohort.terms, **terms), source=SeededSource(3), directory=directory
     )
-    agreed = agree(state, cohort.terms, identity=identity_of(cohort, ME), fewest=2)
-    both = start(cohort.terms, ME, source=SeededSource(1), identity=identity_of(cohort, ME), fewest=2)
-    assert (agreed, message) == both
-
-
-class TestTheDevice:
-    def test_keys_of_another_session_are_not_agreed_on(self, play: Any) -> None:
-        state, _ = prepare(b"x" * 32, ME, source=SeededSource(1))
-        with refused(InvalidInput, "other-session"):
-            agree(state, play().terms)
-
-    def test_an_identity_is_needed_in_signed_mode_and_only_there(self, play: Any) -> None:
-        state, _ = prepare(play().terms.session, ME, source=SeededSource(1))
-        with refused(InvalidInput, "wrong-identity"):
-            agree(state, play(signed=True).terms)
-        with refused(InvalidInput, "wrong-identity"):
-            agree(state, play().terms, identity=Identity(bytes(32), {}))
-
-    def test_nothing_secret_shows(self, play: Any) -> None:
-        state, message = prepare(play().terms.session, ME, source=SeededSource(1))
-        for secret in (state.box_pair.secret, state.mask_pair.secret, state.seed):
-            assert secret not in message
-            assert repr(secret)[2:18] not in repr(state) and secret.hex()[:16] not in repr(state)
 
 
 class TestReplays:
@@ -110,7 +47,7 @@ class TestReplays:
     def test_the_server_takes_none_of_another_session(self, play: Any, signed: bool) -> None:
         cohort = play(signed=signed)
         for message in (
-            prepared(cohort, b"x" * 32)[ME][1],
+            advertised(cohort, ME, session=b"x" * 32)[1],
             wire.message(Kind.ADVERTISEMENT, replace(cohort.terms, session=cohort.terms.digest), bytes(96)),
         ):
             server = server_of(cohort)
@@ -122,8 +59,7 @@ class TestReplays:
         """In another's name, in another session, or with a bit changed: neither server nor devices take it."""
         cohort = play(signed=True).until("roster")
         session = b"x" * 32 if change == "session" else cohort.terms.session
-        signer = 16 if change == "device" else 13
-        _, message = prepare(session, signer, source=SeededSource(8), identity=identity_of(cohort, signer))
+        _, message = advertised(cohort, 16 if change == "device" else 13, session=session)
         body = bytearray(message[wire.HEADER_BYTES :])
         place = {"signature": 96, "keys": 0, "commitment": 64}.get(change)
         if place is not None:
@@ -149,22 +85,23 @@ class TwoFaces:
     def __init__(self, play: Any, *, count: int, lied_to: int, signed: bool) -> None:
         self.cohort = play(count, signed=signed)
         ids = self.cohort.ids
-        terms = [replace(self.cohort.terms, request=bytes([face]) * 32) for face in (1, 2)]
         self.classes = [set(ids[lied_to:]), set(ids[:lied_to])]
-        self.terms = {device: terms[device in self.classes[1]] for device in ids}
-        keys = prepared(self.cohort)
+        requests = [bytes([face]) * 32 for face in (1, 2)]
+        self.terms = {
+            device: replace(self.cohort.terms, request=requests[device in self.classes[1]]) for device in ids
+        }
+        keys = {device: advertised(self.cohort, device, request=self.terms[device].request) for device in ids}
         self.boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in ids}
-        for face, members in zip(terms, self.classes, strict=True):
-            server = server_of(self.cohort, face)
+        for request, members in zip(requests, self.classes, strict=True):
+            server = server_of(self.cohort, request=request)
             for device, (_, message) in keys.items():
                 assert server.add(device, message)
             rosters = dict(server.close()[1])
             for device in members:
-                state = agree(keys[device][0], face, identity=identity_of(self.cohort, device))
-                shared, shares = self.cohort.peek(device, rosters[device], state)
+                shared, shares = self.cohort.peek(device, rosters[device], keys[device][0])
                 assert isinstance(shared, Shared)
                 self.cohort.states[device] = shared
-                for receiver, box in wire.decode_boxes(shares, Kind.SHARES, face):
+                for receiver, box in wire.decode_boxes(shares, Kind.SHARES, self.terms[device]):
                     self.boxes[receiver].append((device, box))
 
     def step(self, device: int, message: bytes) -> bytes:
@@ -212,24 +149,14 @@ class TestTwoRequests:
         assert server.cohort.states[device].reason is AbortReason.MALFORMED
 
 
-def test_two_advertisements_for_one_session_open_nothing_together(play: Any) -> None:
-    """The server got keys ahead and keys on request from one device, and shows each half of the others one of them.
+def test_an_identity_is_needed_in_signed_mode_and_only_there(play: Any) -> None:
+    for cohort, identity in ((play(signed=True), None), (play(), Identity(bytes(32), {}))):
+        with refused(InvalidInput, "wrong-identity"):
+            start(cohort.terms, ME, source=SeededSource(1), identity=identity)
 
-    The device goes on with the second. Those who were shown the first can't open its boxes, nor it theirs.
-    """
-    cohort = play(6)
-    first = prepared(cohort)[ME][1]
-    cohort.advertise()
-    fooled = [19, 22, 25]
-    for device in fooled:
-        parameters, neighbours = wire.decode_roster(cohort.inbox[device], cohort.terms)
-        bodies = {peer: advert.unsigned for peer, advert in neighbours.items()}
-        bodies[ME] = first[wire.HEADER_BYTES :]
-        entries = [wire.roster_entry(peer, body) for peer, body in sorted(bodies.items())]
-        cohort.inbox[device] = wire.encode_roster(parameters, entries, cohort.terms)
-    cohort.answer()
-    said = {
-        device: set(wire.decode_ids(cohort.peek(device, message)[1], Kind.COMPLAINTS, cohort.terms))
-        for device, message in cohort.inbox.items()
-    }
-    assert said == {ME: set(fooled), 13: set(), 16: set(), **{device: {ME} for device in fooled}}
+
+def test_nothing_secret_shows_in_what_is_advertised(play: Any) -> None:
+    state, message = advertised(play(), ME)
+    for secret in (state.box_pair.secret, state.mask_pair.secret, state.seed):
+        assert secret not in message
+        assert repr(secret)[2:18] not in repr(state) and secret.hex()[:16] not in repr(state)
