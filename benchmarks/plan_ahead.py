@@ -30,8 +30,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.prediction.ahead import CURVE_SHARES, Outlook, curve
-from fedhist.simulations.prediction.prediction import Predictor
+from fedhist.simulations.predict import CURVE_SHARES, Outlook, Predictor, curve
 from fedhist.simulations.simulation import simulate
 
 OPEN: dict[str, Any] = {"domain": "open", "max_threshold": 500}
@@ -92,7 +91,7 @@ def compare_errors(population: SparsePopulation, kinds: dict[str, dict[str, Any]
         predictor = Predictor(population)
         for epsilon in EPSILONS:
             plan = Plan(**fields_of(population, settings), epsilon=epsilon)
-            predicted = predictor.relative_loss(plan)
+            predicted = predictor.predict(plan).relative_loss
             results = (
                 simulate(population, plan, seed=seed, evaluate=True, engine=unweighed)
                 for seed in range(trials)

@@ -16,10 +16,9 @@ import numpy as np
 from fedhist.client.files.records import read_population
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
+from fedhist.simulations.clipped_sums import Binning, release_errors
 from fedhist.simulations.datasets.registry import make_population
-from fedhist.simulations.prediction.clipped_sums import clipped_sums
-from fedhist.simulations.prediction.prediction import Predictor
-from fedhist.simulations.prediction.release_errors import release_errors
+from fedhist.simulations.predict import Predictor
 
 TOP_ITEMS = (100, 1_000, 5_000)
 SYNTHETIC = ("heavy-tailed", "poisson?mean=20", "paper-iid", "paper-non-iid")
@@ -53,8 +52,11 @@ def plan_for(population: Population, mechanism: str, **settings: object) -> Plan
 def best_loss(population: Population, plan: Plan) -> float:
     """The expected loss at the best candidate."""
     steps = plan.candidate_steps
-    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm)
-    return float(release_errors(plan, table, steps, np.arange(len(steps))).loss().min() / table.total)
+    binning = Binning(steps, bits=plan.grid_bits, norm=plan.norm, items=population.domain_size)
+    for shard in population.shards():
+        binning.add(shard)
+    table = binning.result().table(steps, bits=plan.grid_bits)
+    return float(release_errors(plan, table, steps, np.arange(len(steps))).loss.min())
 
 
 def main() -> None:
@@ -71,16 +73,17 @@ def main() -> None:
         predictor, cells, chosen = Predictor(population), [], []
         for mechanism in ("gaussian", "laplace"):
             plan = plan_for(population, mechanism)
-            best, loss = best_loss(population, plan), predictor.relative_loss(plan)
+            best, loss = best_loss(population, plan), predictor.predict(plan).relative_loss
             chosen.append(loss)
             cells.append(f"{best:.4f} {loss:.4f} {loss / best:5.3f}")
-        auto = predictor.relative_loss(plan_for(population, "auto"))
+        auto = predictor.predict(plan_for(population, "auto")).relative_loss
         row = f"{cells[0]:<26}{cells[1]:<26}{auto:.4f} {auto / min(chosen):5.3f}"
         print(f"{name:<26}{population.domain_size:>7}  {row}", flush=True)
         if arguments.selectors:
             for mechanism, names in OTHERS.items():
                 losses = (
-                    predictor.relative_loss(plan_for(population, mechanism, selector=one)) for one in names
+                    predictor.predict(plan_for(population, mechanism, selector=one)).relative_loss
+                    for one in names
                 )
                 pairs = ", ".join(f"{one} {loss:.4f}" for one, loss in zip(names, losses, strict=True))
                 print(f"{'':<35}{mechanism}: {pairs}", flush=True)

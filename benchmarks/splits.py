@@ -17,8 +17,7 @@ from fedhist.protocol.histograms import Population
 from fedhist.server.totals import CHOICE_SHARE
 from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
-from fedhist.simulations.prediction.ahead import SPLIT_SHARES, Outlook
-from fedhist.simulations.prediction.prediction import Predictor
+from fedhist.simulations.predict import SPLIT_SHARES, Outlook, Predictor
 
 TOTALS = (0.55, 1.1, 3.3)
 
@@ -61,13 +60,15 @@ def main() -> None:
             outlook = Outlook(predictor, settings, total_delta=1 / (2 * population.users))
             for total in TOTALS:
                 tried = {
-                    share: predictor.relative_loss(outlook.split(total, share))
+                    share: predictor.predict(outlook.split(total, share)).relative_loss
                     for share in SPLIT_SHARES.tolist()
                 }
                 best = min(tried, key=tried.__getitem__)
                 usual = outlook.split(total)
-                more.append(predictor.relative_loss(usual) / tried[best] - 1)
-                paper.append(predictor.relative_loss(outlook.split(total, CHOICE_SHARE)) / tried[best] - 1)
+                more.append(predictor.predict(usual).relative_loss / tried[best] - 1)
+                paper.append(
+                    predictor.predict(outlook.split(total, CHOICE_SHARE)).relative_loss / tried[best] - 1
+                )
                 print(
                     f"{name:38} {mechanism:8} {total:5}  {tried[best]:6.4f} {best:6.1%} "
                     f"{usual.epsilon_select / total:7.1%} {more[-1]:6.1%} {paper[-1]:6.1%}",

@@ -32,6 +32,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender, users_words
+from fedhist.simulations.clipped_sums import Measured, Measuring, measured
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import ClippedUsers, Diagnostics, dense, diagnose
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
@@ -40,7 +41,6 @@ from fedhist.simulations.engines.passes import Answers, ItemTotals, Tally, alone
 from fedhist.simulations.faults import FaultReport
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
-from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
 from fedhist.simulations.stopwatch import Stopwatch
 from fedhist.simulations.workbench.spelling import in_python, python_words
 

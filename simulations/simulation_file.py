@@ -18,8 +18,8 @@ from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.events import Event, Scored, Viewed
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.releases.contract import Release
+from fedhist.simulations.clipped_sums import Measured, measure
 from fedhist.simulations.diagnostics import released_numbers
-from fedhist.simulations.prediction.threshold_curve import Measured, measure
 
 SIMULATION_FILE = "simulation.json"
 SIMULATION_VERSION = 1

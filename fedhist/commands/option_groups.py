@@ -26,8 +26,8 @@ GROUPS = (
         "--windows --data --items-file --user-column --item-column --count-column --users --items "
         "--synthetic --round --participant --every-message",
         "--time-column --window --again --until --delay --separator "
-        "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --vocabulary "
-        "--by",
+        "--no-header --bins --top-items --normalise --memory --mean-total --distinct-items --tail-index --sizes "
+        "--vocabulary --by",
     ),
     OptionGroup(
         "Privacy",
@@ -47,7 +47,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Engine",
-        "--seed --engine --nodes",
+        "--seed --trials --engine --nodes",
         "--workers --ray-address --dropout --faulty",
     ),
     OptionGroup(

@@ -20,17 +20,18 @@ from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.server.words import method, users_words
+from fedhist.simulations.datasets import DEFAULT_POINTS
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.figures.painting import FORMATS, write_figure_file
 from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
-from fedhist.simulations.prediction import DEFAULT_POINTS
-from fedhist.simulations.prediction.words import (
+from fedhist.simulations.predict import (
+    FLATNESS,
     PUBLIC_ONLY,
+    Split,
+    Target,
     row_of,
-    split_document,
     split_words,
-    target_document,
     target_words,
 )
 from fedhist.simulations.workbench.checks import check_population
@@ -51,6 +52,7 @@ class Options(Wanted):
     mean_total: float | None
     distinct_items: float | None
     tail_index: float | None
+    sizes: str | None
     seed: int
     figure: Path | None
     csv: Path | None
@@ -69,7 +71,7 @@ def plan_here(flags: dict[str, Any], given: set[str]) -> None:
     )
     question = Question(
         wanted=options,
-        guesses={name: value for name in GUESSES if (value := getattr(options, name)) is not None},
+        guesses=_guesses(options),
         settings=flags,
         epsilons=epsilons,
         given=given,
@@ -94,6 +96,21 @@ def plan_here(flags: dict[str, Any], given: set[str]) -> None:
         click.echo(json.dumps(document, allow_nan=False))
     else:
         _print(options, answers, document["notes"])
+
+
+def _guesses(options: Options) -> dict[str, Any]:
+    guesses = {name: value for name in GUESSES if (value := getattr(options, name)) is not None}
+    if options.sizes is not None:
+        try:
+            pairs = [part.split(":") for part in options.sizes.split(",")]
+            guesses["sizes"] = tuple((float(percent), float(total)) for percent, total in pairs)
+        except ValueError:
+            raise InvalidInput(
+                f"--sizes is {options.sizes!r}",
+                allowed="pairs PERCENT:TOTAL with commas",
+                advice="such as 50:8,99:106",
+            ) from None
+    return guesses
 
 
 def _epsilons(text: str) -> list[float]:
@@ -138,7 +155,7 @@ def _check(options: Options) -> None:
 
 
 def _document(answers: Answers) -> dict[str, Any]:
-    totals, population = answers.question.best_split, answers.loaded.population
+    totals = answers.question.best_split
     plan = {
         name: value
         for name, value in answers.first.to_json().items()
@@ -147,27 +164,61 @@ def _document(answers: Answers) -> dict[str, Any]:
     return {
         "private": False,
         "population": {
-            "name": answers.loaded.name,
-            "users": population.users,
-            "items": population.domain_size,
+            "name": answers.name,
+            "users": answers.users,
+            "items": answers.items,
         },
         "plan": plan,
         "epsilon_is": "total" if totals else "histogram",
         "rows": [row_of(row) for row in answers.rows],
-        "target": None if answers.target is None else target_document(answers.target, totals=totals),
+        "target": None if answers.target is None else _target(answers.target, totals=totals),
         "default_split_losses": answers.usual or None,
-        "split": None if answers.split is None else split_document(answers.split),
+        "split": None if answers.split is None else _split(answers.split),
         "notes": [*answers.notes, PUBLIC_ONLY],
+    }
+
+
+def _target(target: Target, *, totals: bool) -> dict[str, Any]:
+    """The answer to: which epsilon gives this error. Out of reach, the row is that of the least error."""
+    reached = target.advice is None
+    found = {"at_start_of_range": target.at_start}
+    least = {"least_error": target.prediction.relative_loss, "least_at_epsilon": target.epsilon}
+    return {
+        "error": target.error,
+        "reached": reached,
+        "epsilon": target.epsilon if reached else None,
+        "epsilon_is": "total" if totals else "histogram",
+        **(found if reached else least),
+        "row": row_of(target.prediction),
+        "words": target_words(target, totals=totals),
+    }
+
+
+def _split(split: Split) -> dict[str, Any]:
+    """The answer to: how to split a budget between the rounds."""
+    return {
+        "total_epsilon": split.total,
+        "best_share": split.best_share,
+        "flat_from": split.flat_low,
+        "flat_to": split.flat_high,
+        "flat_within": FLATNESS,
+        "tried": [
+            {"share": share, "relative_loss": loss}
+            for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
+        ],
+        "row": row_of(split.best),
+        "usual_row": row_of(split.usual),
+        "words": split_words(split),
     }
 
 
 def _print(options: Options, answers: Answers, notes: list[str]) -> None:
     console = stdout_console()
-    loaded, first = answers.loaded, answers.first
-    items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.items is None else "")
+    first = answers.first
+    items = f"{answers.items:,} items" + (" of an open domain" if first.items is None else "")
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
-        f"population  {users_words(first)} x {items} ({line(loaded.name)})\n"
+        f"population  {users_words(first)} x {items} ({line(answers.name)})\n"
         f"mechanism   {method(first)}, neighbours {first.neighbours.value}, threshold {chosen} "
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedhist.commands.summary import epsilon_text
-from fedhist.simulations.prediction.prediction import Prediction
-from fedhist.simulations.prediction.words import chooses, counts_text
+from fedhist.simulations.predict import Prediction, counts_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +52,7 @@ def print_curve(
 
 def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
     cells = {
-        "choice": f"{row.plan.epsilon_select:.3g}" if chooses(row) else "0",
+        "choice": f"{row.plan.epsilon_select:.3g}" if row.chooses else "0",
         "error": f"{row.relative_loss:.4f}",
         "clipping": f"{row.clipping_error:.4f}",
         "noise": f"{row.noise_error:.4f}",

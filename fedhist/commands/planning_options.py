@@ -11,8 +11,7 @@ from fedhist.commands.data_options import COLUMN_OPTIONS
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.run_options import run
-from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
-from fedhist.simulations.prediction import DEFAULT_POINTS
+from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_POINTS, DEFAULT_TAIL_INDEX
 
 _FROM_RUN = (
     "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "mechanism",
@@ -80,6 +79,12 @@ _FROM_RUN = (
     metavar="A",
     help="A guess: the share of users with a total above x falls like x^-A. 1.2 is very uneven, 3 tame. "
     f"[default: {DEFAULT_TAIL_INDEX:g}]",
+)
+@click.option(
+    "--sizes",
+    metavar="P:T,...",
+    help="Guesses in the place of mean and tail: totals at some percentiles. 50:8,99:106 says that half of all users "
+    "have at most 8 counts and 99 in 100 at most 106.",
 )
 @plan_options("domain")
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed of synthetic and model populations.")

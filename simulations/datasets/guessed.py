@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
 from fedhist.simulations.datasets.synthetic import (
@@ -23,6 +24,8 @@ MAX_GUESSED_USERS = 5_000_000
 LARGEST_TOTAL = 1e6
 # A user's number of distinct items grows like the total to this power, as in HeavyTailedPopulation.
 _VARIETY = 0.75
+_FALL = 1.25
+_NOBODY = 0.3  # A total that is rounded to none, in the place of 0, which has no logarithm.
 _SEARCH_STEPS = 24
 _TOLERANCE = 0.02
 
@@ -31,11 +34,12 @@ _TOLERANCE = 0.02
 class GuessedPopulation(SyntheticPopulation):
     """Users with Pareto totals over items of popularity 1/(rank + 2).
 
-    - Totals: user i of n has the quantile (i + 1/2)/n of a Pareto distribution, P(total > x) falling like
-      x^-tail_index, scaled to the mean; so the largest total is not left to chance. Nobody has more than a million.
+    - Totals: user i of n has the quantile (i + 1/2)/n of a distribution, so that the largest total is not left to
+      chance. It is a Pareto distribution, P(total > x) falling like x^-tail_index, scaled to the mean. With `sizes`
+      it is lognormal between each two of these percentiles and beyond them. Nobody has more than a million.
     - Distinct items: a user's number of items is proportional to total^0.75, at most the total, with a factor chosen
       so that the mean over users is `distinct_items`. Items are drawn by popularity, so some coincide.
-    - Counts: one of each item, and the rest of the total spread in proportions 1, 1/2, 1/3, ...
+    - Counts: one of each item, and the rest of the total spread in proportions 1, 2^-1.25, 3^-1.25, ...
 
     Args:
         users: the number of users, up to MAX_GUESSED_USERS.
@@ -44,6 +48,7 @@ class GuessedPopulation(SyntheticPopulation):
         mean_total: the mean of users' totals, at least 1.
         distinct_items: the mean number of distinct items of a user; None stands for mean_total^0.6.
         tail_index: above 1; 1.2 is very uneven, 3 is tame, at 10 users are nearly alike.
+        sizes: percentiles of users' totals in the place of mean and tail, rising: pairs of a percentage and a total.
     """
 
     users: int
@@ -52,6 +57,7 @@ class GuessedPopulation(SyntheticPopulation):
     mean_total: float = DEFAULT_MEAN_TOTAL
     distinct_items: float | None = None
     tail_index: float = DEFAULT_TAIL_INDEX
+    sizes: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
@@ -62,7 +68,9 @@ class GuessedPopulation(SyntheticPopulation):
                 advice="lower --users: with more of them the relative error is no larger",
                 code="bad-users",
             )
-        if not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
+        if self.sizes:
+            self._check_sizes()
+        elif not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
             raise InvalidInput(
                 f"the guessed mean total of a user is {self.mean_total:g}",
                 allowed=f"1 to {LARGEST_TOTAL / 10:,.0f}",
@@ -76,21 +84,47 @@ class GuessedPopulation(SyntheticPopulation):
                 advice="choose another --tail-index: 1.2 is very uneven, 1.5 usual, 3 tame",
                 code="bad-tail-index",
             )
-        if not 1 <= self.wanted_items <= min(self.mean_total, self.items):
+        highest = float(min(self._totals.mean() if self.sizes else self.mean_total, self.items))
+        if not 0 < self.wanted_items <= highest or (self.wanted_items < 1 and not self.sizes):
             raise InvalidInput(
-                f"{self.wanted_items:g} distinct items per user contradict a mean total of {self.mean_total:g} over "
-                f"{self.items:,} items",
-                allowed=f"1 to {min(self.mean_total, self.items):g} distinct items per user",
+                f"{self.wanted_items:g} distinct items per user contradict a mean total of "
+                f"{self._totals.mean() if self.sizes else self.mean_total:.4g} over {self.items:,} items",
+                allowed=f"1 to {highest:g} distinct items per user",
                 advice="a user has at least one count of each item; raise --mean-total or lower --distinct-items",
                 code="bad-distinct-items",
             )
+
+    def _check_sizes(self) -> None:
+        percents, totals = zip(*self.sizes, strict=True)
+        if (
+            len(self.sizes) < 2
+            or any(low >= high for low, high in pairwise((0, *percents, 100)))
+            or any(low > high for low, high in pairwise((0, *totals, LARGEST_TOTAL)))
+            or totals[-1] < 1
+        ):
+            raise InvalidInput(
+                "the sizes are no percentiles of users' totals",
+                allowed="two or more pairs PERCENT:TOTAL that rise, percentages between 0 and 100, the last total 1 or "
+                f"more and at most {LARGEST_TOTAL:,.0f}",
+                advice="for example --sizes 50:8,90:26,99:106,99.9:386",
+                code="bad-sizes",
+            )
+
+    @property
+    def description(self) -> str:
+        """The family and its parameters."""
+        totals = f"Pareto totals of mean {self.mean_total:g} and tail index {self.tail_index:g}"
+        if self.sizes:
+            totals = "lognormal totals between " + ", ".join(f"{p:g} %: {t:g}" for p, t in self.sizes)
+        return f"{totals}; {self.wanted_items:.3g} different items a user, of popularity 1/(rank + 2)"
 
     @property
     def wanted_items(self) -> float:
         """The guessed mean number of distinct items."""
         if self.distinct_items is not None:
             return self.distinct_items
-        return float(min(self.mean_total**0.6, self.items))
+        mean = float(self._totals.mean()) if self.sizes else self.mean_total
+        return float(min(mean**0.6, mean, self.items))
 
     def block(self, number: int) -> Histograms:
         """The block with this number; the last one may be smaller."""
@@ -101,6 +135,8 @@ class GuessedPopulation(SyntheticPopulation):
     def _totals(self) -> Integers:
         """Every user's total, at least 1, in an order that spreads the large ones over the blocks."""
         beyond = (np.arange(self.users) + 0.5) / self.users
+        if self.sizes:
+            return self._shuffled(np.rint(self._lognormal(1 - beyond)).astype(np.int64))
         tail = beyond ** (-1 / self.tail_index)
         # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale.
         mean = self.mean_total
@@ -110,8 +146,21 @@ class GuessedPopulation(SyntheticPopulation):
             steps=60,
         )
         whole = np.floor(np.cumsum(np.clip(scale * tail, 1.0, LARGEST_TOTAL)) + 0.5)
-        totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
+        return self._shuffled(np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64))
+
+    def _shuffled(self, totals: Integers) -> Integers:
         return block_generator("guessed/order", self.seed, 0).permutation(totals)
+
+    def _lognormal(self, shares: Floats) -> Floats:
+        """The totals at these quantiles: straight lines through the sizes, in logarithms and normal deviates."""
+        from scipy.special import ndtri
+
+        percents, totals = np.array(self.sizes).T
+        known, at, wanted = np.log(np.maximum(totals, _NOBODY)), ndtri(percents / 100), ndtri(shares)
+        slopes = np.diff(known) / np.diff(at)
+        piece = np.clip(np.searchsorted(at, wanted) - 1, 0, len(slopes) - 1)
+        found: Floats = np.exp(known[piece] + slopes[piece] * (wanted - at[piece]))
+        return np.minimum(found, LARGEST_TOTAL)
 
     @cached_property
     def _factor(self) -> float:
@@ -121,7 +170,7 @@ class GuessedPopulation(SyntheticPopulation):
         def mean_items(factor: float) -> float:
             return self._drawn(totals, factor, 0).nonzeros / len(totals)
 
-        highest = float(max(self.items, self.mean_total))
+        highest = float(max(self.items, totals.mean()))
         factor = _bisected(lambda one: mean_items(one) < self.wanted_items, high=highest, steps=_SEARCH_STEPS)
         reached = mean_items(factor)
         if reached < (1 - _TOLERANCE) * self.wanted_items:
@@ -140,7 +189,7 @@ class GuessedPopulation(SyntheticPopulation):
         wanted = factor * totals.astype(np.float64) ** _VARIETY
         # One random number per user decides the rounding; drawn first, it is the same for every factor.
         chosen = np.floor(wanted + generator.random(len(totals)))
-        numbers = np.clip(chosen, 1, np.minimum(totals, 4 * self.items)).astype(np.int64)
+        numbers = np.clip(chosen, np.minimum(totals, 1), np.minimum(totals, 4 * self.items)).astype(np.int64)
         offsets = np.concatenate(([0], np.cumsum(numbers)))
         rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], numbers)
         spread = (self.items + 2.0) / 2.0
@@ -165,9 +214,9 @@ def _bisected(too_low: Callable[[float], bool], *, high: float, steps: int) -> f
 
 
 def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers) -> Integers:
-    """Each user's rest in proportions 1, 1/2, 1/3, ... as whole numbers that add up to it."""
-    weight = 1.0 / (rank + 1)
-    running = np.cumsum(weight)
+    """Each user's rest in proportions 1, 2^-1.25, 3^-1.25, ... as whole numbers that add up to it."""
+    numbers, rest, offsets = numbers[numbers > 0], rest[numbers > 0], np.unique(offsets)
+    running = np.cumsum((rank + 1.0) ** -_FALL)
     before = np.concatenate(([0.0], running))[offsets[:-1]]
     share = (running - np.repeat(before, numbers)) / np.repeat(running[offsets[1:] - 1] - before, numbers)
     up_to = np.rint(share * np.repeat(rest, numbers)).astype(np.int64)

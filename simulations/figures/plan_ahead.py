@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedhist.simulations.prediction.ahead import FLATNESS, OutOfReach, Split, Target
+from fedhist.simulations.predict import FLATNESS, Split, Target
 from fedhist.simulations.report.charts import Line, LineChart, Rule
 
 
@@ -14,7 +14,7 @@ def draw_plan_ahead(
     rows: Sequence[Mapping[str, Any]],
     *,
     totals: bool,
-    target: Target | OutOfReach | None = None,
+    target: Target | None = None,
     split: Split | None = None,
 ) -> list[LineChart]:
     """Error and its parts over epsilon, the thresholds, and the split if one was asked for.
@@ -34,14 +34,14 @@ def draw_plan_ahead(
 def _error(
     epsilons: Sequence[float],
     rows: Sequence[Mapping[str, Any]],
-    target: Target | OutOfReach | None,
+    target: Target | None,
     along: str,
 ) -> LineChart:
     noise = "noise alone" if rows[0]["recall"] is None else "noise and withheld keys"
     reached: tuple[Line, ...] = ()
     if target is not None:
         least = target.prediction.relative_loss
-        missed = isinstance(target, OutOfReach)
+        missed = target.advice is not None
         name = f"{target.error:g} is out of reach; least is {least:.3g}" if missed else f"{target.error:g}"
         named = f"{name} at epsilon {target.epsilon:.3g}"
         reached = (Line(named, "chosen", [target.epsilon], [least]),)

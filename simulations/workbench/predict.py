@@ -15,32 +15,38 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
-from fedhist.server.advice import warnings_of_all
 from fedhist.server.steps import check_runnable
-from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_POINTS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.population_checks import check_labels, check_not_empty
-from fedhist.simulations.prediction import DEFAULT_POINTS
-from fedhist.simulations.prediction.ahead import (
+from fedhist.simulations.population_checks import check_labels
+from fedhist.simulations.predict import (
     Outlook,
-    OutOfReach,
+    Prediction,
+    Predictor,
     Split,
     Target,
     curve,
     epsilon_for,
+    notes_of_rows,
     round_digits,
+    row_of,
     split_total,
+    target_words,
 )
-from fedhist.simulations.prediction.prediction import Prediction, Predictor
-from fedhist.simulations.prediction.words import default_split_words, row_of, target_words, warnings_of_rows
 from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 MAX_POINTS = 200
 DEFAULT_RANGE = (0.1, 10.0)
-GUESSES = ("mean_total", "distinct_items", "tail_index")
+SAMPLE = 20_000
+"""Made-up users stand for all others beyond this number."""
+_HEAVY_TAILED = (
+    "heavy-tailed users: lognormal totals, 20 in the median and 2,000 at 99.9 %, about total^0.75 different items a "
+    "user, of popularity 1/(rank + 2). Give sizes of your own with --mean-total or --sizes"
+)
+GUESSES = ("mean_total", "distinct_items", "tail_index", "sizes")
 """What a model population can be guessed from."""
 
 
@@ -63,7 +69,7 @@ class Question:
 
     wanted: Wanted
     epsilons: list[float]
-    guesses: Mapping[str, float] = field(default_factory=dict)
+    guesses: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     best_split: bool = False
     target_error: float | None = None
@@ -72,16 +78,16 @@ class Question:
     given: Collection[str] = ()
     seed: int = 0
 
-    @property
-    def choice_given(self) -> bool:
-        """Whether the settings' epsilon_select is the user's own, in a plan for a total."""
-        return "epsilon_select" in self.given
-
     def __post_init__(self) -> None:
         if self.guesses and (self.wanted.data is not None or self.wanted.top_items is not None):
             raise InvalidInput(
-                "guesses (--mean-total, --distinct-items, --tail-index) make a population of their own",
+                "guesses (--mean-total, --distinct-items, --tail-index, --sizes) make a population of their own",
                 allowed="guesses with --users and --items, without --data and --top-items",
+            )
+        if "sizes" in self.guesses and {"mean_total", "tail_index"} & set(self.guesses):
+            raise InvalidInput(
+                "--sizes with --mean-total or --tail-index",
+                allowed="one or the other: both say how large users are",
             )
         for flag, number in (("--target-error", self.target_error), ("--total-epsilon", self.total_epsilon)):
             if number is not None and not 0 < number < math.inf:
@@ -90,7 +96,7 @@ class Question:
             raise InvalidInput(
                 "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
             )
-        if self.best_split and self.choice_given:
+        if self.best_split and "epsilon_select" in self.given:
             raise InvalidInput(
                 "--best-split with --epsilon-select",
                 allowed="one or the other: --best-split chooses the budget of the threshold",
@@ -103,34 +109,28 @@ class Answers:
 
     Args:
         question: what was asked.
-        loaded: the population.
+        name: of the population, in words.
+        users, items: of the population.
         first: the plan with the smallest epsilon.
         rows: a prediction for each epsilon.
         target: the epsilon for an error, or the least error where that is out of reach.
         split: of a total between the rounds.
         usual: where rows are of the best split, the errors of the default one.
+        notes: what is to be said of them, without what is true of all predictions.
+        frame_kind: of the data.
     """
 
     question: Question
-    loaded: Loaded
+    name: str
+    users: int
+    items: int
     first: Plan
     rows: list[Prediction]
-    target: Target | OutOfReach | None
+    target: Target | None
     split: Split | None
     usual: list[float]
-
-    @property
-    def notes(self) -> list[str]:
-        """What is to be said of them, without what is true of all predictions."""
-        # The notes of a file on what is not private are said of everything here.
-        kept = [note for note in self.loaded.notes if "not private" not in note]
-        drawn = self.rows[0].draws
-        if drawn is not None:
-            kept.append(
-                f"the selector {self.first.selector} has no closed form: it was drawn {drawn} times for each row"
-            )
-        kept += warnings_of_rows([row.plan for row in self.rows])
-        return [*kept, *([default_split_words(self.rows, self.usual)] if self.usual else [])]
+    notes: list[str]
+    frame_kind: str | None
 
 
 def predict(
@@ -153,6 +153,7 @@ def predict(
     mean_total: float | None = None,
     distinct_items: float | None = None,
     tail_index: float | None = None,
+    sizes: Mapping[float, float] | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Any:
@@ -162,7 +163,7 @@ def predict(
 
     Args:
         data: a data frame, a scipy matrix, a path, `synthetic:NAME?...` or a population that is like yours. None for
-            synthetic users, or for a model made from guesses.
+            synthetic users, or for a model made from guesses: at most 20,000 users, who stand for all.
         user: the column of users.
         item: the column of items.
         count: the column of counts, if there is one.
@@ -173,7 +174,7 @@ def predict(
         top_items: keep this number of the most frequent items.
         normalise: nfc or casefold, to unify the spelling of names.
         memory: how much reading a table may use, such as "1GB"; half of what is available without it.
-        epsilon: budgets of the histogram; with `best_split` of all rounds. None for 20 from 0.1 to 10.
+        epsilon: budgets of the histogram; with `best_split` of all rounds. None for 12 from 0.1 to 10.
         target_error: the least epsilon that reaches this relative error gets a row of its own, and the column
             `reaches_target` says which rows do. A warning says so if none does, and what would help.
         best_split: take each epsilon as a total and split it between the rounds at its best.
@@ -181,6 +182,7 @@ def predict(
         mean_total: a guess, for a model: the mean of users' totals.
         distinct_items: a guess: how many different items a user has on average.
         tail_index: a guess: the share of users with a total above x falls like x to the power of minus this.
+        sizes: guesses in the place of mean and tail: users' totals at some percentiles, such as `{50: 8, 99: 106}`.
         seed: of synthetic and model populations.
         settings: other fields of a plan.
 
@@ -189,6 +191,7 @@ def predict(
         `clipping_error` and `noise_error`, the mean `threshold` and 9 of 10 of its choices, and the cost of all rounds.
     """
     guesses = {"mean_total": mean_total, "distinct_items": distinct_items, "tail_index": tail_index}
+    guesses["sizes"] = None if sizes is None else tuple(sizes.items())  # type: ignore[assignment]  # mixed values
     with python_words():
         apart = ("users", "items", "epsilon")
         unknown = [name for name in settings if name not in FIELDS or name in apart]
@@ -221,13 +224,13 @@ def predict(
                 seed=seed,
             )
         )
-    if isinstance(answers.target, OutOfReach):
+    if answers.target is not None and answers.target.advice is not None:
         words = target_words(answers.target, totals=best_split)
         warnings.warn(in_python(f"which epsilon gives an error of {target_error:g}: {words}"), stacklevel=2)
-    for note in warnings_of_all([row.plan for row in answers.rows]):
+    for note in notes_of_rows(answers.rows):
         warnings.warn(in_python(note), stacklevel=2)
     rows = frame_rows(answers)
-    return data_frame({name: [row[name] for row in rows] for name in rows[0]}, answers.loaded.frame_kind)
+    return data_frame({name: [row[name] for row in rows] for name in rows[0]}, answers.frame_kind)
 
 
 def checked_epsilons(epsilon: float | Sequence[float] | None) -> list[float]:
@@ -260,17 +263,16 @@ def answer(
 ) -> Answers:
     """Predict every row, the target and the split."""
     on_phase("population")
-    loaded = _population(question)
+    loaded, users = _population(question)
     population = loaded.population
     items = None if question.wanted.open_domain else population.domain_size
-    settings = dict(question.settings) | {"users": population.users, "items": items}
-    choice = question.settings.get("epsilon_select") if question.choice_given else None
-    predictor = Predictor(watch(population), seed=question.seed)
+    settings = dict(question.settings) | {"users": users, "items": items}
+    choice = question.settings.get("epsilon_select") if "epsilon_select" in question.given else None
+    predictor = Predictor(watch(population), users, question.seed)
     outlook = Outlook(predictor, settings, question.total_delta, choice)
     first = outlook.plan(question.epsilons[0])
     check_runnable(first, simulated=True)
     check_labels(population, first)
-    check_not_empty(population)
     on_phase("predict")
     totals, epsilons = question.best_split, question.epsilons
     split = None if question.total_epsilon is None else split_total(outlook, question.total_epsilon)
@@ -278,16 +280,32 @@ def answer(
     target = None
     if question.target_error is not None:
         target = epsilon_for(outlook, question.target_error, epsilons, rows, totals=totals)
-    usual = [outlook.predictor.relative_loss(outlook.split(total)) for total in epsilons] if totals else []
-    return Answers(question, loaded, first, rows, target, split, usual)
+    usual = [predictor.predict(outlook.split(total)).relative_loss for total in epsilons] if totals else []
+    # The notes of a file on what is not private are said of everything here.
+    notes = [note for note in loaded.notes if "not private" not in note]
+    if users > population.users:
+        notes.append(f"{population.users:,} users of this population stand for all {users:,}")
+    if rows[0].draws is not None:
+        notes.append(f"what has no known law was drawn {rows[0].draws} times for each row")
+    notes += notes_of_rows(rows)
+    if usual:
+        more = max(loss / max(row.relative_loss, 1e-12) - 1 for row, loss in zip(rows, usual, strict=True))
+        notes.append(
+            "a run that is given --total-epsilon alone splits it by itself: predicted to lose at most "
+            f"{max(more, 0):.1%} more than the best split in any of these rows"
+        )
+    name, kind = loaded.name, loaded.frame_kind
+    return Answers(
+        question, name, users, population.domain_size, first, rows, target, split, usual, notes, kind
+    )
 
 
 def frame_rows(answers: Answers) -> list[dict[str, Any]]:
     """The rows of a frame: those of the curve, and that of the target at its place."""
-    question = answers.question
+    question, target = answers.question, answers.target
     rows = dict(zip(question.epsilons, answers.rows, strict=True))
-    if isinstance(answers.target, Target):
-        rows[answers.target.epsilon] = answers.target.prediction
+    if target is not None and target.advice is None:
+        rows[target.epsilon] = target.prediction
     found = []
     for epsilon, prediction in sorted(rows.items()):
         row = row_of(prediction)
@@ -299,19 +317,21 @@ def frame_rows(answers: Answers) -> list[dict[str, Any]]:
     return found
 
 
-def _population(question: Question) -> Loaded:
+def _population(question: Question) -> tuple[Loaded, int]:
+    """The users to predict from, and how many they stand for: SAMPLE made-up users stand for more."""
     wanted = question.wanted
-    if not question.guesses:
-        return load(wanted, question.seed)
-    model = GuessedPopulation(
-        users=wanted.users or DEFAULT_USERS,
-        items=wanted.items or DEFAULT_ITEMS,
-        seed=question.seed,
-        **question.guesses,
-    )
-    made = (
-        f"model population: Pareto totals of mean {model.mean_total:g} and tail index {model.tail_index:g}, "
-        f"{model.wanted_items:.3g} different items a user, popularity 1/(rank + 2). Real users differ: "
-        "try other guesses"
-    )
-    return Loaded(model, "model of your guesses", notes=(made,))
+    users = wanted.users or DEFAULT_USERS
+    if question.guesses:
+        model = GuessedPopulation(
+            users=min(users, SAMPLE),
+            items=wanted.items or DEFAULT_ITEMS,
+            seed=question.seed,
+            **question.guesses,
+        )
+        made = f"model population: {model.description}. Real users differ: try other guesses"
+        return Loaded(model, "model of your guesses", notes=(made,)), users
+    if wanted.data is not None:
+        loaded = load(wanted, question.seed)
+        return loaded, loaded.population.users
+    loaded = load(replace(wanted, users=min(users, SAMPLE)), question.seed)
+    return replace(loaded, notes=(*loaded.notes, _HEAVY_TAILED)), users

@@ -50,15 +50,16 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_squares user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_squares user_totals"
     ),
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
     ),
     "fedhist.protocol.errors": (
-        "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan "
-        "InvalidPopulation MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall "
-        "TooFewSurvivors UnexpectedMessage"
+        "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
+        "MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall TooFewSurvivors "
+        "UnexpectedMessage"
     ),
     "fedhist.protocol.events": (
         "Charged DroppedOut EVENTS Event Heard MessageSent MessagesLeftOut Observer PhaseEnded Read "
@@ -95,7 +96,7 @@ PLACES = {
         "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
         "draw_bytes roster_digest survivors_text verify"
     ),
-    "fedhist.protocol.masking.masked_vector": ("terms_of to_total vector_length"),
+    "fedhist.protocol.masking.masked_vector": "terms_of to_total vector_length",
     "fedhist.protocol.masking.prg": "MaskAdder",
     "fedhist.protocol.masking.recovery": "MaskedSum Recovery decoded searched",
     "fedhist.protocol.masking.server_session": "CollectingAdvertisements",
@@ -105,7 +106,7 @@ PLACES = {
     "fedhist.protocol.masking.stages": "MaskingStage",
     "fedhist.protocol.masking.state_codec": "restore_state=restore save",
     "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
-    "fedhist.protocol.masking.wire": ("HEADER_BYTES MaskingKind=Kind ShareKind VERSION wire_module="),
+    "fedhist.protocol.masking.wire": "HEADER_BYTES MaskingKind=Kind ShareKind VERSION wire_module=",
     "fedhist.protocol.measurements": "MEASUREMENTS",
     "fedhist.protocol.measurements.clipped_items": "ClippedItems",
     "fedhist.protocol.measurements.clipped_sum": "ClippedSum",
@@ -181,7 +182,7 @@ PLACES = {
     "fedhist.server.campaign.budget": "even_split split_of_later",
     "fedhist.server.campaign.calendar": "MAX_WINDOWS windows_in",
     "fedhist.server.campaign.carried_over": "like_later",
-    "fedhist.server.campaign.definition": "Definition read_definition definition_module=",
+    "fedhist.server.campaign.definition": "Definition definition_module= read_definition",
     "fedhist.server.campaign.for_grid": "AGAIN_KEY FOLDER_KEY",
     "fedhist.server.campaign.lock": "only_operator",
     "fedhist.server.campaign.running": "WindowRun new_campaign run_due",
@@ -234,6 +235,7 @@ PLACES = {
     "fedhist.simulations.audit.plugin_worlds": "checks_of",
     "fedhist.simulations.audit.registry": "LEVEL all_checks run_audit",
     "fedhist.simulations.audit.worlds": "Replay crafted release_of",
+    "fedhist.simulations.clipped_sums": "Binning MAX_POINTS barred distance measure reaching",
     "fedhist.simulations.datasets": "SIZED",
     "fedhist.simulations.datasets.guessed": "GuessedPopulation",
     "fedhist.simulations.datasets.loading": "Wanted load",
@@ -262,7 +264,9 @@ PLACES = {
     "fedhist.simulations.engines.node_files": "_mapped read_identities read_part write_secrets",
     "fedhist.simulations.engines.passes": "Answers ItemTotals split_passes=split",
     "fedhist.simulations.engines.quiet": "ENVIRONMENT LOOPBACK quieten",
-    "fedhist.simulations.engines.ray_engine": "RayCrew RayTransport _Sums _Work add_sums ray_engine_module= sum_part",
+    "fedhist.simulations.engines.ray_engine": (
+        "RayCrew RayTransport _Sums _Work add_sums ray_engine_module= sum_part"
+    ),
     "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
     "fedhist.simulations.experiments": "Counting",
@@ -294,16 +298,10 @@ PLACES = {
     "fedhist.simulations.paper.baselines": "minimiser minimiser_sensitivity sharp_error sharp_range",
     "fedhist.simulations.paper.sentiment140": "read_sentiment140",
     "fedhist.simulations.population_checks": "check_not_empty",
-    "fedhist.simulations.prediction.ahead": "Outlook curve",
-    "fedhist.simulations.prediction.clipped_sums": "clipped_sums",
-    "fedhist.simulations.prediction.noise_expectations": (
-        "LaplaceTails barred_loss folded_normal shown_chance"
-    ),
-    "fedhist.simulations.prediction.prediction": "Prediction Predictor",
-    "fedhist.simulations.prediction.threshold_curve": "MAX_POINTS measure",
+    "fedhist.simulations.predict": "Outlook Prediction Predictor curve",
     "fedhist.simulations.report.charts": (
-        "Axis Bar BarChart Chart Line LineChart Rule SERIES axis_over=axis draw_chart=figure number read_charts "
-        "tick_text write_charts"
+        "Axis Bar BarChart Chart Line LineChart Rule SERIES axis_over=axis draw_chart=figure number "
+        "read_charts tick_text write_charts"
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
     "fedhist.simulations.report.first_screen": "headline",

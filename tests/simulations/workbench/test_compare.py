@@ -137,7 +137,7 @@ class TestPredict:
 
     def test_out_of_reach_is_a_warning_with_the_least_error(self) -> None:
         with pytest.warns(UserWarning, match="The least error is"):
-            frame = fedhist.predict(users=300, items=10, epsilon=[0.5, 1.0], target_error=1e-6)
+            frame = fedhist.predict(users=3_000, items=10, epsilon=[5.0, 9.0], target_error=1e-6)
         assert frame["reaches_target"].to_list() == [False, False]
 
     def test_rows_are_those_of_the_command(self, fedhist: Any) -> None:
