@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import bars_for

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Integers, names_of
 from fedhist.protocol.plan import Plan

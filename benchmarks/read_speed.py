@@ -19,7 +19,7 @@ import polars as pl
 import scipy.sparse
 from two_rounds import best_of
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 

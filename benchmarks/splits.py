@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.protocol.histograms import Population
 from fedhist.server.totals import CHOICE_SHARE
 from fedhist.simulations.datasets.guessed import GuessedPopulation

@@ -98,8 +98,7 @@ def mount(
     listed = items if callable(items) else None if items is None else tuple(items)
 
     def users(context: Context, window: Window | None) -> Population:
-        from fedhist.client.files.data_kinds import is_population
-        from fedhist.client.files.node_data import node_users
+        from fedhist.client.files.read import is_population, node_users
 
         data, read = load(context), columns
         if isinstance(data, NodeSettings):

@@ -213,7 +213,7 @@ class NodeSettings:
                 allowed="a data-path, or a db-url and a query, in its --node-config",
                 code="no-data",
             )
-        from fedhist.client.files.node_data import node_users
+        from fedhist.client.files.read import node_users
 
         return node_users(
             data,

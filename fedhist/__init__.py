@@ -22,7 +22,7 @@ if not path.isdir(path.join(_here, "protocol")):  # noqa: PTH112, PTH118 - as ab
 if TYPE_CHECKING:
     from fedhist.auditing import audit
     from fedhist.client.files.columns import Columns
-    from fedhist.client.files.records import read_frame, read_population
+    from fedhist.client.files.read import read_frame, read_population
     from fedhist.client.populations import SparsePopulation
     from fedhist.extending import load_plugin, register
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
@@ -66,7 +66,7 @@ _HOMES = {
     "server.releases.contract": ("Release",),
     "server.totals": ("plan_for_total",),
     "client.files.columns": ("Columns",),
-    "client.files.records": ("read_frame", "read_population"),
+    "client.files.read": ("read_frame", "read_population"),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),

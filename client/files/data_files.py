@@ -20,9 +20,6 @@ _GZIP = b"\x1f\x8b"
 _MAGIC = {MATRIX: b"PK", PARQUET: b"PAR1", ".csv.gz": _GZIP, ".tsv.gz": _GZIP, ".jsonl.gz": _GZIP}
 _NOT_TEXT = (b"PK\x03\x04", b"PAR1", b"\x93NUMPY", *PACKED)
 _LOOK_BYTES = 4096
-_SAMPLE_BYTES = 1 << 20
-# Text is packed to about a sixth.
-_GZIP_FACTOR = 6
 
 
 def data_files(path: Path) -> list[Path]:
@@ -102,16 +99,6 @@ def check_content(path: Path, suffix: str) -> None:
         advice="correct the suffix or convert the file",
         code="not-what-its-suffix-says",
     )
-
-
-def expected_rows(path: Path, suffix: str) -> int:
-    """About how many rows a text table has, from the length of its first lines."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        sample = file.read(_SAMPLE_BYTES)
-    if suffix.endswith(".gz"):
-        return _GZIP_FACTOR * size // 16
-    return size * max(sample.count(b"\n"), 1) // max(len(sample), 1)
 
 
 def _suffix(path: Path) -> str | None:

@@ -67,7 +67,7 @@ class Tabulation:
     Args:
         memory: how much may be used.
         rng: keys of users and items are drawn from it, and so is the order of users.
-        lenient: leave out rows that break a rule instead of refusing the table, see `node_data`.
+        lenient: leave out rows that break a rule instead of refusing the table, see `read`.
         tell: called as the work goes on.
         again: reads the same rows again, to find one of a user in an error.
     """

@@ -37,6 +37,8 @@ PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda
 """How gzip, zstd and zlib begin: polars unpacks such text unasked, whatever it is called, and without a limit."""
 
 _BLOCK_BYTES = 1 << 22
+# Text is packed to about a sixth.
+_GZIP_FACTOR = 6
 _MARK = b"\xef\xbb\xbf"
 _LONE_RETURN = re.compile("\r(?!\n)")
 _TEXT_ADVICE = "write labels that hold a quote or a separator in double quotes, as UTF-8"
@@ -82,6 +84,16 @@ class _Layout:
     columns: Columns
     separator: str
     width: int
+
+
+def expected_rows(path: Path) -> int:
+    """About how many rows a text has, from the length of its first lines."""
+    size = path.stat().st_size
+    if path.name.lower().endswith(".gz"):
+        return _GZIP_FACTOR * size // 16
+    with path.open("rb") as file:
+        sample = file.read(_BLOCK_BYTES)
+    return size * max(sample.count(b"\n"), 1) // max(len(sample), 1)
 
 
 def text_batches(

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.data_kinds import is_matrix, is_path, is_population
 from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
-from fedhist.client.files.records import (
+from fedhist.client.files.read import (
     NOBODY,
     Following,
+    is_matrix,
+    is_path,
+    is_population,
     item_origin,
     order_of_users,
     over_items,
-    population_in,
-    population_of,
+    read_data,
 )
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
@@ -134,8 +134,7 @@ def load(wanted: Wanted, seed: int | None, *, follow: Following = NOBODY) -> Loa
     if wanted.synthetic is not None:
         loaded = _synthetic(wanted, wanted.synthetic, seed or 0)
     elif wanted.path is not None:
-        read = partial(population_in, wanted.path, **_how(wanted, seed, follow))
-        loaded = _from_data(wanted, read, _name(wanted.path))
+        loaded = _from_table(wanted, wanted.path, _name(wanted.path), seed, follow)
     elif is_matrix(wanted.data) or is_population(wanted.data):
         loaded = _from_memory(wanted)
     else:
@@ -143,8 +142,8 @@ def load(wanted: Wanted, seed: int | None, *, follow: Following = NOBODY) -> Loa
 
         frame = in_memory(wanted.data, wanted.columns)
         kind = frame_kind(frame)
-        read = partial(population_of, frame, **_how(wanted, seed, follow))
-        loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
+        loaded = _from_table(wanted, frame, f"{kind} data frame", seed, follow)
+        loaded = replace(loaded, frame_kind=kind)
     if not (hidden or loaded.population.users):
         raise InvalidPopulation(
             "there are no users (no rows)",
@@ -194,25 +193,31 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
-def _how(wanted: Wanted, seed: int | None, follow: Following) -> dict[str, Any]:
-    """How tables are read."""
-    return {
-        "columns": wanted.columns,
-        "memory": wanted.memory,
-        "follow": follow,
-        "rng": order_of_users(seed),
-    }
+def _from_table(wanted: Wanted, data: Any, name: str, seed: int | None, follow: Following) -> Loaded:
+    """The population of a file or data frame, with notes."""
+    population, _ = read_data(
+        data,
+        _choice(wanted),
+        columns=wanted.columns,
+        memory=wanted.memory,
+        rng=order_of_users(seed),
+        follow=follow,
+    )
+    return _noted(wanted, population, name)
 
 
-def _from_data(wanted: Wanted, read: Callable[[ItemChoice], SparsePopulation], name: str) -> Loaded:
-    """The population of a file or data frame, over the wanted items, with notes."""
+def _choice(wanted: Wanted) -> ItemChoice:
     items = wanted.item_names if wanted.items_file is None else read_items(wanted.items_file)
     rename = None if wanted.normalise is None else NORMALISATIONS[wanted.normalise]
-    population = read(ItemChoice(wanted.top_items, items, rename))
+    return ItemChoice(wanted.top_items, items, rename)
+
+
+def _noted(wanted: Wanted, population: SparsePopulation, name: str) -> Loaded:
+    """What was read, with notes for the user."""
     notes = []
     if population.item_origin.tells("open" if wanted.open_domain else "closed"):
         notes.append(population.item_origin.note)
-    if items is not None:
+    if wanted.items_file is not None or wanted.item_names is not None:
         notes.append("counts of items outside the --items-file, if there are any, are left out")
     if wanted.columns.bins is not None:
         notes.append("values outside the bins, if there are any, are left out")
@@ -232,7 +237,7 @@ def _from_memory(wanted: Wanted) -> Loaded:
         population, name = wanted.data, "population"
     chosen = (wanted.items_file, wanted.item_names, wanted.top_items, wanted.normalise)
     if any(choice is not None for choice in chosen):
-        return _from_data(wanted, partial(over_items, materialise(population)), name)
+        return _noted(wanted, over_items(materialise(population), _choice(wanted)), name)
     origin = origin_of(population)
     notes = (origin.note,) if origin.tells("open" if wanted.open_domain else "closed") else ()
     return Loaded(population, name, labels_of(population), notes)

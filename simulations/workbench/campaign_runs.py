@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
 from fedhist.client.files.new_files import new_file
-from fedhist.client.files.records import check_bins
+from fedhist.client.files.read import check_bins
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.plan.window import Window

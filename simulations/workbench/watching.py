@@ -17,7 +17,7 @@ class Watcher:
         """A phase begins."""
 
     def reading(self, stage: str, done: int, total: int) -> None:
-        """A pass over a table goes on, see `client.files.records.Following`."""
+        """A pass over a table goes on, see `client.files.read.Following`."""
 
     def watch(self, population: Population) -> Population:
         """The population; reading it is shown."""

@@ -40,7 +40,7 @@ class Fixed(SeededSource):
 
 @pytest.fixture
 def same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("simulations.simulation", "simulations.engines.in_process", "client.files.records"):
+    for module in ("simulations.simulation", "simulations.engines.in_process", "client.files.read"):
         monkeypatch.setattr(f"fedhist.{module}.SystemSource", Fixed)
 
 

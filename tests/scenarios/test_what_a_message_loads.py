@@ -16,7 +16,7 @@ from tests.builders import ROOT, python
 NODES = 3
 USERS = 20
 ITEMS = ("tea", "coffee", "milk")
-FILES, MASKS = "fedhist.client.files.records", "fedhist.client.masked_device"
+FILES, MASKS = "fedhist.client.files.read", "fedhist.client.masked_device"
 WATCHED = {
     *("polars", "scipy", "narwhals", "pandas", "pyarrow", "matplotlib", "dp_accounting", "numpy.random"),
     *("fedhist.server", "fedhist.simulations", FILES, MASKS),

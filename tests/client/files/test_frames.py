@@ -79,7 +79,7 @@ class Without:
         return None if name.partition(".")[0] == "pyarrow" else self.finder.find_spec(name, *others)
 sys.meta_path[:] = map(Without, sys.meta_path)
 import pandas as pd
-from fedhist.client.files.records import read_frame
+from fedhist.client.files.read import read_frame
 for rows in {[rows.to_dict(as_series=False) for rows in tables]!r}:
     for kinds in ({{}}, {{"item": object}}, {{"item": "category"}}, {{"count": "Int64"}}, {{"count": float}}):
         found = read_frame(pd.DataFrame(rows).astype(kinds))

@@ -211,7 +211,7 @@ def test_small_inputs_that_claim_huge_sizes_need_no_memory(
 import resource, sys
 from pathlib import Path
 import polars, scipy.sparse
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.protocol.errors import InvalidFile
 read_population(sys.argv[2])
 used = int(Path("/proc/self/statm").read_text().split()[0]) * {resource.getpagesize()}
