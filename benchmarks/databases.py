@@ -34,7 +34,7 @@ CREATE = f"CREATE TABLE {TABLE} (customer TEXT, page TEXT, n INTEGER)"
 
 
 def fedhist(source: str, memory: str) -> int:
-    from fedhist.client.node_config import read_node_config
+    from fedhist.client.config import read_node_config
 
     data = {"db-url": source, "query": QUERY} if "://" in source else {"data-path": source}
     return read_node_config(data | COLUMNS | {"memory": memory}).population().users

@@ -38,7 +38,7 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
-from fedhist.client.app import mount  # noqa: E402
+from fedhist.client.flower import mount  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
 from fedhist.protocol.grid import Threshold  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402

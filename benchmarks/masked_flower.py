@@ -26,7 +26,7 @@ from flwr.app import Context  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
-from fedhist.client.app import mount  # noqa: E402
+from fedhist.client.flower import mount  # noqa: E402
 from fedhist.client.policy import Policy  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
 from fedhist.protocol.masking.keys import Identity  # noqa: E402

@@ -9,10 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.client.app import mount
-    from fedhist.client.node_setup import node_identity, node_memory, node_policy, node_population
+    from fedhist.client.config import (
+        is_virtual,
+        node_identity,
+        node_memory,
+        node_policy,
+        node_population,
+        partition_loader,
+    )
+    from fedhist.client.flower import mount
     from fedhist.client.policy import Policy
-    from fedhist.client.virtual_nodes import is_virtual, partition_loader
 
 __all__ = [
     "Policy",
@@ -26,14 +32,14 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "mount": "app",
-    "node_identity": "node_setup",
-    "node_memory": "node_setup",
-    "node_policy": "node_setup",
-    "node_population": "node_setup",
+    "mount": "flower",
+    "node_identity": "config",
+    "node_memory": "config",
+    "node_policy": "config",
+    "node_population": "config",
     "Policy": "policy",
-    "is_virtual": "virtual_nodes",
-    "partition_loader": "virtual_nodes",
+    "is_virtual": "config",
+    "partition_loader": "config",
 }
 
 

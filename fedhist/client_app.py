@@ -16,8 +16,9 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 import fedhist  # waits for the package as in fedhist.server_app
-from fedhist.client.app import (
-    mount,
+from fedhist.client.config import (
+    NodeSettings,
+    is_virtual,
     node_identity,
     node_items,
     node_memory,
@@ -25,8 +26,7 @@ from fedhist.client.app import (
     node_policy,
     node_population,
 )
-from fedhist.client.node_config import NodeSettings
-from fedhist.client.virtual_nodes import is_virtual
+from fedhist.client.flower import mount
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Labels, Population
 from fedhist.protocol.plugins import load_files_once

@@ -59,7 +59,7 @@ def run_on_grid(
     observe: Observer = ignore,
     directory: Mapping[int, bytes] | None = None,
 ) -> Release:
-    """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
+    """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.mount`.
 
     Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent. The error
     says who did not answer and why. Nodes that refuse, or say that they failed, are not asked again in the run.

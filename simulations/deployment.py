@@ -260,7 +260,7 @@ def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
         *("[tool.flwr.app]", 'publisher = "fedhist"', ""),
         "[tool.flwr.app.components]",
         'serverapp = "fedhist.server.app:app"',
-        'clientapp = "fedhist.client.app:app"',
+        'clientapp = "fedhist.client.flower:app"',
         *("", "[tool.flwr.app.config]", *toml_lines(settings), ""),
     ]
     (folder / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")

@@ -21,12 +21,8 @@ from tests.support.api import ENVIRONMENT
 from tests.support.refusals import refused
 
 MAY_IMPORT_FLOWER = {
-    "client/app.py",
-    "client/context_memory.py",
-    "client/node_replies.py",
-    "client/node_setup.py",
-    "client/round_handlers.py",
-    "client/virtual_nodes.py",
+    "client/flower.py",
+    "client/config.py",
     "fedhist/client_app.py",
     "server/app.py",
     "server/grid_messages.py",

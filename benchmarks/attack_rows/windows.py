@@ -15,7 +15,7 @@ import polars as pl
 from local_grid import Node, be_a_server, context_of, data_of, message_of
 
 from attack_rows import attack
-from fedhist.client import app as client_app
+from fedhist.client import flower as client_app
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.row_values import INSIDE, with_inside
 from fedhist.client.memory_file import MemoryFile

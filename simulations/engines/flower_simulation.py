@@ -285,7 +285,7 @@ def node_app(
     """The ClientApp of a virtual node: its users are a part of the population in the folder, its plugins ours."""
     from flwr.clientapp import ClientApp
 
-    from fedhist.client.app import mount
+    from fedhist.client.flower import mount
 
     def load(context: Context) -> Population:
         number = node_number(context)

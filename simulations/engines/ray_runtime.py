@@ -210,7 +210,7 @@ def _probe() -> Callable[[str, str, str], str]:
         if found != digest:
             return f"sees another folder {path.parent}"
         try:
-            importlib.import_module("fedhist.client.app")
+            importlib.import_module("fedhist.client.flower")
             installed = importlib.import_module("fedhist").__version__
         except ImportError as error:
             return f"can't import fedhist ({type(error).__name__})"

@@ -8,8 +8,7 @@ A row is a module and the names that tests take from it; `name=original` renames
 from importlib import import_module
 
 PLACES = {
-    "fedhist.client.app": "app_module= client_app=app",
-    "fedhist.client.context_memory": "recall",
+    "fedhist.client.config": "FILE_KEYS KEYS NodeConfigKind=Kind NodeSettings POLICY_KEYS read_node_config",
     "fedhist.client.device": "add_noise_share answer answer_population",
     "fedhist.client.files.database": "Database",
     "fedhist.client.files.grouping": "grouping_module=",
@@ -25,19 +24,15 @@ PLACES = {
     "fedhist.client.files.stored": "StoredPopulation",
     "fedhist.client.files.tabulation": "Tabulation table_row tabulation_module=",
     "fedhist.client.files.text_tables": "records",
+    "fedhist.client.flower": "app_module= client_app=app line_of recall round_handlers_module=",
     "fedhist.client.masked_device": (
         "begin_masked=begin masked_device_module= participant_vector proceed resume"
     ),
     "fedhist.client.memory_file": "MAX_ANSWERS MAX_SESSIONS MemoryFile memory_file_module=",
-    "fedhist.client.node_config": (
-        "FILE_KEYS KEYS NodeConfigKind=Kind NodeSettings POLICY_KEYS read_node_config"
-    ),
-    "fedhist.client.node_log": "line_of",
     "fedhist.client.policy": (
         "PolicyMemory=Memory admit answered begin_policy=begin charge check request_key round_cost"
     ),
     "fedhist.client.populations": "SHARD_NONZEROS SHARD_USERS item_totals populations_module=",
-    "fedhist.client.round_handlers": "round_handlers_module=",
     "fedhist.commands.cli": "COMMANDS cli cli_module=",
     "fedhist.commands.option_groups": "Command GROUPS OptionGroup=Group",
     "fedhist.commands.paper": "EXPERIMENTS paper_module=",
@@ -86,7 +81,8 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
+        "share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
@@ -135,7 +131,8 @@ PLACES = {
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
-        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
+        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered "
+        "restore_plugins=restore"
     ),
     "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
     "fedhist.protocol.privacy.calibration": (

@@ -7,23 +7,26 @@ docs/node-settings.md has the same table; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flwr.app import Context
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.database import EXAMPLE, Database
 from fedhist.client.files.item_choice import NORMALISATIONS
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
-from fedhist.protocol.histograms import Population
-from fedhist.protocol.labels.intervals import edges_of
+from fedhist.protocol.histograms import Labels, Population
+from fedhist.protocol.labels.intervals import bin_labels, checked_edges, edges_of
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.masking_terms import MASKINGS
 from fedhist.protocol.plan.window import Window
+from fedhist.protocol.plugins import load_files_once
 
 if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
@@ -328,3 +331,101 @@ _EXAMPLES = {
     Kind.SWITCH: "true or false",
     Kind.MASKING: ", ".join(f'"{name}"' for name in MASKINGS),
 }
+
+
+# What `mount` takes, from a node's own configuration: functions of its Context.
+
+Load = Callable[[Context], Any]
+"""Returns a node's users, as whatever `fedhist.histogram` takes for data."""
+
+
+def node_population(context: Context) -> NodeSettings:
+    """The node's own configuration, for `mount` to read the users in its file or database, with or without a window.
+
+    The server has no say in what is read, but for the window of its plan.
+    """
+    return read_node_config(context.node_config)
+
+
+def node_items(context: Context) -> Labels | None:
+    """The public list that the node's own configuration names as `items-path`, or its `bins`."""
+    settings = read_node_config(context.node_config)
+    if settings.bins is not None:
+        return bin_labels(checked_edges(settings.bins))
+    return None if settings.items_path is None else read_items(settings.items_path)
+
+
+def node_policy(context: Context) -> Policy:
+    """The limits in the node's own configuration."""
+    return read_node_config(context.node_config).policy
+
+
+def node_memory(context: Context) -> Path | None:
+    """The file that the node's own configuration names as `memory-path`."""
+    return read_node_config(context.node_config).memory_path
+
+
+def node_identity(context: Context) -> Identity | None:
+    """The key and the directory that the node's own configuration names; None if it names none."""
+    return read_node_config(context.node_config).identity()
+
+
+def node_plugins(context: Context) -> None:
+    """Load the files that the node's own configuration names as `plugin`. The server has no say in them."""
+    load_files_once(read_node_config(context.node_config).plugin)
+
+
+# Virtual nodes of Flower's Simulation Engine, and how one app serves them and real ones.
+#
+# Flower gives a virtual node a `partition-id` and `num-partitions`, and apps switch on that.
+
+
+class Partitioned(Protocol):
+    """What is used of a `flwr_datasets.FederatedDataset`."""
+
+    def load_partition(self, partition_id: int, split: str | None = None) -> Any:
+        """The rows of one partition, a `datasets.Dataset`."""
+
+    @property
+    def partitioners(self) -> Any:
+        """By split, what cuts it."""
+
+
+def is_virtual(context: Context) -> bool:
+    """Whether Flower's Simulation Engine made the node: it has its two keys, and no data or memory of its own.
+
+    The node's own configuration decides, which no server has a say in. Not for deployed nodes whose configurations have
+    the same two keys and nothing else of ours: they would be taken for virtual ones.
+    """
+    config, own = context.node_config, (*SOURCE_KEYS, "memory-path")
+    return all(name in config for name in FLOWERS_KEYS) and not any(name in config for name in own)
+
+
+def partition_loader(
+    dataset: Partitioned, *, split: str | None = None, deployed: Load = node_population
+) -> Load:
+    """For `mount`: a virtual node has its partition of a `FederatedDataset`, a real one what is its own.
+
+    Args:
+        dataset: of flwr-datasets. Nothing is loaded before a node is asked.
+        split: the name of the split, if several are partitioned.
+        deployed: where the users of a real node are; in its configuration, if left out.
+    """
+
+    def load(context: Context) -> Any:
+        if not is_virtual(context):
+            return deployed(context)
+        number, nodes = (int(context.node_config[name]) for name in FLOWERS_KEYS)
+        rows = dataset.load_partition(number, split)
+        (cut,) = [one for name, one in dataset.partitioners.items() if split in (None, name)]
+        if cut.num_partitions != nodes:
+            # Some rows would be nobody's, or some nodes would have none.
+            raise InvalidInput(
+                f"the data set has {cut.num_partitions} partitions, and the simulation {nodes} nodes",
+                allowed="as many partitions as nodes",
+                advice="set num-supernodes of the federation, or the partitioner's num_partitions",
+                code="other-number-of-partitions",
+            )
+        return rows
+
+    return load
