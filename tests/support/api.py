@@ -81,8 +81,7 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
-        "share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
@@ -131,8 +130,7 @@ PLACES = {
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
-        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered "
-        "restore_plugins=restore"
+        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
     ),
     "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
     "fedhist.protocol.privacy.calibration": (
