@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
-    from fedhist.simulations.workbench.campaign import Campaign
     from fedhist.simulations.workbench.compare import compare
     from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
     from fedhist.simulations.workbench.predict import predict
     from fedhist.simulations.workbench.reporting import report
+    from fedhist.simulations.workbench.schedule import Schedule
     from fedhist.simulations.workbench.session import Session
 
 __version__ = "0.1.0"
@@ -71,12 +71,12 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
-    "simulations.workbench.campaign": ("Campaign",),
     "simulations.workbench.compare": ("compare",),
     "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
     "simulations.workbench.predict": ("predict",),
     "simulations.workbench.reporting": ("report",),
+    "simulations.workbench.schedule": ("Schedule",),
     "simulations.workbench.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -84,7 +84,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BudgetExceeded",
     "BudgetFile",
-    "Campaign",
     "Charge",
     "Columns",
     "Cost",
@@ -102,6 +101,7 @@ __all__ = [
     "Release",
     "Result",
     "RoundFailed",
+    "Schedule",
     "SeededSource",
     "Session",
     "SparsePopulation",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -23,18 +24,25 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.server.advice import plan_notes
-from fedhist.server.campaign.for_grid import FOLDER_KEY, check_for_grid, settings_of, windows_again
-from fedhist.server.campaign.running import WindowRun, run_due
-from fedhist.server.campaign.state import opened
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.grid_settings import GridSettings, Value, listed_items, listed_keys, read_settings
+from fedhist.server.grid_settings import (
+    AGAIN_KEY,
+    FOLDER_KEY,
+    GridSettings,
+    Value,
+    beside_schedule,
+    listed_items,
+    listed_keys,
+    read_settings,
+)
 from fedhist.server.grid_transport import GridTransport
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_target
+from fedhist.server.schedule import WindowState, read_schedule, run_due
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import total_words
 
@@ -185,19 +193,29 @@ def _check_delta(plan: Plan) -> None:
         )
 
 
-def run_campaign(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
-    """Run what is due of the campaign that a run-config names, over the nodes; the windows that were released."""
-    folder = Path(str(config[FOLDER_KEY]))
+def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
+    """Run what is due of the schedule that a run-config names, over the nodes; the windows that were released."""
     for path in filter(None, str(config.get("plugin", "")).split(":")):
         load_file(path)
-    definition = opened(folder)
-    beside = check_for_grid(definition, config)
+    schedule = read_schedule(Path(str(config[FOLDER_KEY])))
+    users, beside = beside_schedule(config, schedule.plan.get("users"))
 
-    def run(window: WindowRun) -> None:
-        log.info("window %s", window.window)
-        run_settings(grid, settings_of(window, definition, beside), label=window.label)
+    def run(state: WindowState, fields: Mapping[str, Any]) -> None:
+        plan = Plan(**dict(fields) | {"users": users})
+        schedule.check_room(state.window, plan)
+        log.info("window %s", state.window)
+        settings = GridSettings(
+            plan=plan,
+            out=state.folder,
+            ledger=schedule.ledger,
+            items_file=schedule.items,
+            bins=schedule.columns.get("bins"),
+            **beside,
+        )
+        run_settings(grid, settings, label=state.label)
 
-    done = run_due(folder, run, again=windows_again(config), tell=lambda text: log.warning("%s", text))
+    again = [text for text in str(config.get(AGAIN_KEY, "")).split(",") if text.strip()]
+    done = run_due(schedule.folder, run, again=again, tell=lambda text: log.warning("%s", text))
     log.info("released: %s", ", ".join(map(str, done)) or "nothing is due")
     return done
 
@@ -207,10 +225,10 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the plan in the run-config, or what is due of its campaign. An error ends the Flower run as failed."""
+    """Run the plan in the run-config, or what is due of its schedule. An error ends the Flower run as failed."""
     config = context.run_config
     with log_shown():
         if config.get(FOLDER_KEY):
-            run_campaign(grid, config)
+            run_schedule(grid, config)
         else:
             run_settings(grid, read_settings(config))

@@ -2,7 +2,7 @@
 
 Flower lets a user override only keys that pyproject.toml lists, and a key there has to have a value, so the
 empty text stands for "not given". `known-items` names a file on the server; its names are in the plan. With
-`campaign-folder` a campaign says all of that, see `server/campaign/for_grid.py`.
+`campaign-folder` a schedule says all of that, and the run-config only how to wait.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from fedhist.server.totals import planned
 
 Value = bool | float | int | str
 
+FOLDER_KEY, AGAIN_KEY = "campaign-folder", "campaign-again"
+"""The folder of a schedule, and windows of it that are lost and are to be charged and run once more."""
 FOR_NODES = "synthetic-"
 """Keys that begin with it shape the data of virtual nodes; the server leaves them alone."""
+
+_BESIDE_SCHEDULE = ("users", "directory", "timeout", "minimum_nodes", "node_timeout", "trace", "plugin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +140,31 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
 def running_settings(given: Mapping[str, Value]) -> dict[str, Any]:
     """These settings beside the plan, each of the type that it has."""
     return {name: _convert(name, value) for name, value in given.items()}
+
+
+def beside_schedule(config: Mapping[str, Value], users: int | None) -> tuple[Value, dict[str, Any]]:
+    """The number of users, and what a run-config says beside the folder of a schedule that may know the number."""
+    given = {
+        name.replace("-", "_"): value
+        for name, value in config.items()
+        if value != "" and name not in (FOLDER_KEY, AGAIN_KEY) and not name.startswith(FOR_NODES)
+    }
+    if said := sorted(name.replace("_", "-") for name in given if name not in _BESIDE_SCHEDULE):
+        raise InvalidInput(
+            f"the run-config has {FOLDER_KEY} together with {', '.join(said)}",
+            allowed=f"{FOLDER_KEY} with {', '.join(name.replace('_', '-') for name in _BESIDE_SCHEDULE)}",
+            advice="the schedule's own file says the rest",
+            code="unknown-key",
+        )
+    number = given.pop("users", users)
+    if number is None:
+        raise InvalidInput(
+            "the schedule and the run-config have no users",
+            allowed="the public size of the cohort",
+            advice="add users=1000 to the run-config, or to [plan] in the schedule's file",
+            code="no-users",
+        )
+    return number, running_settings(given)
 
 
 def listed_items(settings: GridSettings) -> list[str] | None:

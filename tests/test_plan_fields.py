@@ -107,8 +107,8 @@ def test_the_run_config_lists_every_setting_once() -> None:
     own = [field.name for field in fields(GridSettings) if field.name != "plan"]
     listed = [name.replace("-", "_") for name in RUN_CONFIG if not name.startswith(FOR_NODES)]
     assert listed[: len(FIELDS)] == list(FIELDS)
-    of_campaigns = [key.replace("-", "_") for key in (FOLDER_KEY, AGAIN_KEY)]
-    assert sorted(listed[len(FIELDS) :]) == sorted([*own, *of_campaigns])
+    of_schedules = [key.replace("-", "_") for key in (FOLDER_KEY, AGAIN_KEY)]
+    assert sorted(listed[len(FIELDS) :]) == sorted([*own, *of_schedules])
 
 
 def test_the_run_config_of_the_checkout_leaves_all_but_users_to_the_defaults() -> None:

@@ -1,22 +1,30 @@
-"""`fedhist campaign`: its commands and options, apart from what they do, so that --help answers at once."""
+"""`fedhist campaign`: a schedule is made, run and shown; what a command needs is loaded when it runs."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fedhist.client.files.columns import column_number
 from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.plugin_option import plugin_option
+from fedhist.commands.terminal import line, printing_what_is_in
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
 
 FOLDER = click.argument("folder", type=PATH)
 NOT_HERE = ("users", "items", "participants", "window", "epsilon", "delta", "delta_select")
 """Fields of the plan that the data, the calendar or the total say."""
+SPELLED = {f"{role}_column": role for role in ("user", "item", "count", "time")} | {"nodes": "participants"}
+"""What `Schedule.new` calls an option that has another name there."""
 MOVED = click.option(
     "--moved",
     is_flag=True,
@@ -38,7 +46,8 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 def campaign() -> None:
     """A release of every week, or of any windows, as one command: a plan, a calendar, one ledger.
 
-    FOLDER holds the definition, one result folder for each window, and index.html, which draws the items over time.
+    FOLDER holds schedule.toml, which says all of it and may be corrected, one result folder for each window, and
+    index.html, which draws the items over time.
     """
 
 
@@ -48,7 +57,7 @@ def campaign() -> None:
         "# all that the ledger's limit leaves; items are found, and known from then on",
         "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
         "# a total of its own, for nodes of Flower",
-        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --total-epsilon 3",
+        "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --epsilon 3",
     ),
 )
 @FOLDER
@@ -68,33 +77,25 @@ def campaign() -> None:
     help="Charge all windows to this file, made if missing. If it has no limit, the total is its limit from now on.",
 )
 @click.option(
-    "--total-epsilon",
+    "--epsilon",
     type=float,
     metavar="E",
     help="What all windows together may cost one user, ever. It is split evenly, so that all of them fit as the ledger "
     "counts. [default: the ledger's limit]",
 )
-@click.option("--total-delta", type=float, metavar="D", help="The same of delta. [default: 1e-6]")
+@click.option("--delta", type=float, metavar="D", help="The same of delta. [default: 1e-6]")
 @click.option(
-    "--thresholds",
-    default="choose",
-    type=click.Choice(["choose", "narrow", "first"]),
-    help="How windows after the first get their threshold. choose: each its own; narrow: each its own, between an "
-    "eighth and eight times the last one; first: the first window's, and its budget goes to the histograms.",
-)
-@click.option(
-    "--discover",
-    default="each",
-    type=click.Choice(["each", "first"]),
-    help="Open domain: find new items in each window, beside those that earlier ones released; or in the first only, "
-    "and spend the rest on counting them.",
+    "--data",
+    type=PATH,
+    metavar="FILE",
+    help="The table that has the windows' rows, if it is always the same one.",
 )
 @click.option(
     "--spare",
     type=int,
     default=0,
     metavar="N",
-    help="Leave room in the total for this number of windows that break off and are run again.",
+    help="Leave room in the total for this number of windows that are lost and are run again.",
 )
 @click.option(
     "--delay",
@@ -134,14 +135,21 @@ def campaign() -> None:
     },
 )
 @plugin_option
-def new(folder: Path, **flags: Any) -> None:
-    """Define a campaign: whole or not at all, and without reading any data.
+def new(folder: Path, no_header: bool, items_file: Path | None, **flags: Any) -> None:
+    """Make a schedule: whole or not at all, and without reading any data.
 
     It says what one window costs and what all of them cost.
     """
-    from fedhist.commands.campaigns import define_campaign
+    from fedhist.simulations.workbench.schedule import Schedule
 
-    define_campaign(folder, flags)
+    given = {SPELLED.get(name, name): value for name, value in flags.items() if value is not None}
+    if no_header:
+        roles = ("user", "item", *(role for role in ("count", "time") if role in given))
+        given |= {role: column_number(given.get(role, role)) for role in roles}
+    if given["masking"] == "none":
+        given.pop("participants", None)
+    made = Schedule.new(folder, items=None if items_file is None else read_items(items_file), **given)
+    _print(made.show())
 
 
 @campaign.command(
@@ -158,9 +166,8 @@ def new(folder: Path, **flags: Any) -> None:
     "--data",
     type=PATH,
     metavar="FILE",
-    required=True,
     help="The table that has the windows' rows: .csv, .tsv, .jsonl or .parquet, a folder or a quoted pattern of such "
-    "files. How it is read was said when the campaign was made.",
+    "files. How it is read stands in schedule.toml. [default: the table that is named there]",
 )
 @memory_option
 @click.option(
@@ -190,26 +197,65 @@ def new(folder: Path, **flags: Any) -> None:
 @click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl, for each window.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
 @AS_JSON
-def run(folder: Path, **flags: Any) -> None:
+def run(folder: Path, moved: bool, quiet: bool, as_json: bool, **how: Any) -> None:
     """Run what is due: windows whose last day is over, by UTC, and that have no release yet, in order.
 
     After a crash, call it again: a window that is released is never run twice, and one that was charged and whose
     result is lost is left alone and reported.
     """
-    from fedhist.commands.campaigns import run_campaign
+    from fedhist.commands.progress import progress_on
+    from fedhist.simulations.workbench.schedule import Schedule
 
-    run_campaign(folder, flags)
+    with progress_on(sys.stderr, quiet=quiet, as_json=as_json) as progress:
+        schedule = Schedule(folder, moved=moved, watcher=progress)
+        released = list(schedule.run(**how))
+    if not quiet or as_json:
+        _print(schedule.show() | {"released": released}, as_json=as_json)
 
 
 @campaign.command(examples=("fedhist campaign show q4",))
 @FOLDER
 @MOVED
+@plugin_option
 @AS_JSON
 def show(folder: Path, moved: bool, as_json: bool) -> None:
     """Print the calendar with what each window cost, what is spent and left, and what is due next.
 
     It also brings index.html up to date, for releases that nodes of Flower made.
     """
-    from fedhist.commands.campaigns import show_campaign
+    from fedhist.simulations.workbench.schedule import Schedule
 
-    show_campaign(folder, moved=moved, as_json=as_json)
+    _print(Schedule(folder, moved=moved).show(), as_json=as_json)
+
+
+def _print(said: Mapping[str, Any], *, as_json: bool = False) -> None:
+    """Where a schedule stands, see `Schedule.show`."""
+    if as_json:
+        click.echo(json.dumps(said, allow_nan=False))
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fedhist.commands.summary import stdout_console
+    from fedhist.simulations.workbench.schedule import HEADINGS, cells_of
+
+    table = Table(title=escape(line(f"schedule {said['folder']}")), title_justify="left")
+    for place, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="left" if place < 2 else "right")
+    for row in cells_of(said):
+        table.add_row(*(escape(line(cell)) for cell in row))
+    total, each, whole, spent = said["total"], said["each"], said["all"], said["spent"]
+    lines = [
+        f"total:    epsilon {total['epsilon']:g}, delta {total['delta']:.3g}, for one user, ever, in {said['ledger']}",
+        f"a window: epsilon {each['epsilon']:.4g}, delta {each['delta']:.3g}",
+        f"all {len(said['windows'])}: epsilon {whole['epsilon']:.4g} at delta {total['delta']:.3g}, as the ledger "
+        f"counts; added up it would be {whole['sum']:.4g}",
+        f"spent:    epsilon {spent['epsilon']:.4g}; the ledger has {said['left']['epsilon']:.4g} left",
+        *(f"note: {note}" for note in said["notes"]),
+        f"page: {said['page']}",
+    ]
+    with printing_what_is_in(Path(said["folder"])):
+        console = stdout_console()
+        console.print(table)
+        for text in lines:
+            console.print(line(text), markup=False, highlight=False, soft_wrap=True)

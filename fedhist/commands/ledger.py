@@ -150,7 +150,7 @@ def close(file: Path, run: int) -> None:
 
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
-    from fedhist.server.campaign.state import KIND
+    from fedhist.server.schedule import KIND
 
     return {
         "run": run.id,

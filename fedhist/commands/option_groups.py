@@ -37,7 +37,7 @@ GROUPS = (
     OptionGroup(
         "Method",
         "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
-        "--thresholds --discover --plugin --threshold --min-threshold --candidates --sparsity --debias "
+        "--plugin --threshold --min-threshold --candidates --sparsity --debias "
         " --release --known-items --score-sensitivity",
     ),
     OptionGroup(

@@ -171,15 +171,7 @@ PLACES = {
     ),
     "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
     "fedhist.server.advice": "release_advice",
-    "fedhist.server.app": "run_campaign run_settings server_app=app server_app_module=",
-    "fedhist.server.campaign.budget": "even_split split_of_later",
-    "fedhist.server.campaign.calendar": "MAX_WINDOWS windows_in",
-    "fedhist.server.campaign.carried_over": "like_later",
-    "fedhist.server.campaign.definition": "Definition definition_module= read_definition",
-    "fedhist.server.campaign.for_grid": "AGAIN_KEY FOLDER_KEY",
-    "fedhist.server.campaign.lock": "only_operator",
-    "fedhist.server.campaign.running": "WindowRun new_campaign run_due",
-    "fedhist.server.campaign.state": "opened states_of",
+    "fedhist.server.app": "run_schedule run_settings server_app=app server_app_module=",
     "fedhist.server.collection": "Collector LabelTable RoundReport numbered",
     "fedhist.server.coordinator": "Asking Begin Planned Released advance",
     "fedhist.server.discovery": "_look discovery_charges found_items",
@@ -188,7 +180,7 @@ PLACES = {
     "fedhist.server.estimates.limits": "above_bar limits_above=above",
     "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",
     "fedhist.server.grid_messages": "grid_messages_module=",
-    "fedhist.server.grid_settings": "FOR_NODES GridSettings read_settings",
+    "fedhist.server.grid_settings": "AGAIN_KEY FOLDER_KEY FOR_NODES GridSettings read_settings",
     "fedhist.server.grid_transport": "GridTransport",
     "fedhist.server.ledger.budget_file": "OpenRun RunRecord budget_file_module=",
     "fedhist.server.ledger.what_fits": "what_fits",
@@ -202,6 +194,9 @@ PLACES = {
     "fedhist.server.report": "cohort_notes",
     "fedhist.server.result_folder": (
         "check_room default_folder new_folder result_folder_module= undisturbed write_results"
+    ),
+    "fedhist.server.schedule": (
+        "MAX_WINDOWS even_split only_operator read_schedule schedule_module= windows_in"
     ),
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
@@ -298,7 +293,7 @@ PLACES = {
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
     "fedhist.simulations.report.first_screen": "headline",
-    "fedhist.simulations.report.over_time": "campaign_page over_windows released_rows short_names",
+    "fedhist.simulations.report.over_time": "over_windows",
     "fedhist.simulations.report.page": "text",
     "fedhist.simulations.report.run_charts": "run_charts",
     "fedhist.simulations.report.run_data": "RunData read_run run_of",
@@ -306,7 +301,6 @@ PLACES = {
     "fedhist.simulations.report.timeline": "TraceLine in_words lines_of timeline",
     "fedhist.simulations.simulation_file": "simulation_document write_simulation",
     "fedhist.simulations.workbench.arguments": "Question RunSettings",
-    "fedhist.simulations.workbench.campaign_runs": "HowToRun LocalRunner",
     "fedhist.simulations.workbench.carrying_out": "Asked carry_out carrying_out_module=",
     "fedhist.simulations.workbench.compare": "grid_of",
     "fedhist.simulations.workbench.drawing_figures": "draw_figure=draw",

@@ -1,4 +1,4 @@
-"""Campaigns that are killed with SIGKILL, and operators that race: the small version of `campaign_crashes.py`."""
+"""Schedules that are killed with SIGKILL, and operators that race: the small version of `schedule_crashes.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LIMIT_SECONDS = 300.0
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "campaign_crashes.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "schedule_crashes.py"
 pytestmark = [pytest.mark.timeout(LIMIT_SECONDS + 20), pytest.mark.slow]
 
 
@@ -44,11 +44,14 @@ def test_nothing_is_spent_twice_released_twice_or_lost(tmp_path: Path) -> None:
 
 # An operator who runs again, unasked, what was charged already.
 CARELESS = """
-from fedhist.server.campaign.state import WindowState
-status = WindowState.status
-WindowState.status = lambda state, now: "due" if status(state, now) == "broken off" else status(state, now)
+from dataclasses import replace
+from fedhist.server.schedule import ScheduleFile
+states = ScheduleFile.states
+ScheduleFile.states = lambda *args: [
+    replace(state, status="due") if state.status == "lost" else state for state in states(*args)
+]
 """
-# A campaign whose runs are no longer marked as those of a window when they break off.
+# A schedule whose runs forget their charges when they are lost.
 FORGETFUL = """
 from fedhist.server.ledger.budget_file import BudgetFile
 import sqlite3, contextlib

@@ -1,19 +1,19 @@
-"""Kill a campaign at every point of it, call it again, and count what is wrong with what is left.
+"""Kill a schedule at every point of it, call it again, and count what is wrong with what is left.
 
-    python benchmarks/campaign_crashes.py                # every line that touches a disk, once
-    python benchmarks/campaign_crashes.py --every 12     # one in twelve of them, as the test does
-    python benchmarks/campaign_crashes.py --operators 8  # also that many processes that all run it at once
+    python benchmarks/schedule_crashes.py                # every line that touches a disk, once
+    python benchmarks/schedule_crashes.py --every 12     # one in twelve of them, as the test does
+    python benchmarks/schedule_crashes.py --operators 8  # also that many processes that all run it at once
 
-A campaign of two windows, both due, over a small table. For each line of our storage code that a whole run visits a
-fork of this process runs the campaign and dies by SIGKILL there. Then the campaign is called again, as an operator
-would, and once more with --again for a window that broke off. Looked at after each step:
+A schedule of two windows, both due, over a small table. For each line of our storage code that a whole run visits a
+fork of this process runs the schedule and dies by SIGKILL there. Then the schedule is called again, as an operator
+would, and once more with --again for a window that is lost. Looked at after each step:
 
 - a folder is a whole release or is not there, and a release never changes;
 - every release is charged, and every charge of a killed run stays counted;
 - a window is released at most once, and one that was charged is not run again unasked;
 - in the end both windows are released, and the ledger holds the charges of all attempts and nothing else.
 
-The making of a campaign is killed likewise: its folder is whole or not there. The exit code is 1 if anything is wrong.
+The making of a schedule is killed likewise: its folder is whole or not there. The exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -35,18 +34,14 @@ from checks.aftermath import ledger_faults
 from crashes import STORAGE, Lines, Place, fork, say
 
 from fedhist.protocol.errors import FedhistError, HeldByAnother
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.server.campaign.calendar import windows_in
-from fedhist.server.campaign.definition import read_definition
-from fedhist.server.campaign.running import new_campaign
-from fedhist.server.campaign.state import KIND, ledger_of, states_of
+from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.workbench.campaign_runs import HowToRun, LocalRunner, run_and_draw
+from fedhist.server.schedule import windows_in
+from fedhist.simulations.workbench.schedule import Schedule
+from fedhist.simulations.workbench.watching import Watcher
 
-FILES = (
-    *STORAGE, "running.py", "state.py", "definition.py", "lock.py", "recorded_run.py", "new_files.py",
-)  # fmt: skip
-WINDOWS = windows_in("2020-W40x2")
+FILES = (*STORAGE, "schedule.py", "recorded_run.py", "new_files.py")
+WINDOWS = windows_in(["2020-W40x2"])
 SHOPS = ("bakery", "cinema")
 MOST_VISITS = 2
 
@@ -60,7 +55,7 @@ TABLE = "".join(
 
 @dataclass
 class Scene:
-    """One campaign in a folder of its own."""
+    """One schedule in a folder of its own."""
 
     folder: Path
     faults: list[str] = field(default_factory=list)
@@ -68,8 +63,8 @@ class Scene:
 
     @property
     def place(self) -> Path:
-        """The campaign's folder."""
-        return self.folder / "campaign"
+        """The schedule's folder."""
+        return self.folder / "autumn"
 
     @property
     def ledger(self) -> Path:
@@ -77,26 +72,16 @@ class Scene:
         return self.folder / "ledger.db"
 
     def make(self) -> None:
-        """Define the campaign, with room to run both windows twice more."""
+        """Make the schedule, with room to run both windows twice more."""
         (self.folder / "visits.csv").write_text(TABLE)
-        new_campaign(
-            self.place,
-            windows=WINDOWS,
-            plan={"domain": "closed"},
-            items=SHOPS,
-            ledger=self.ledger,
-            total=Limit(8, 1e-6),
-            reading={"user": "user", "item": "item", "time": "when"},
-            spare=4,
-            now=datetime(2020, 9, 1, tzinfo=UTC),
+        Schedule.new(
+            self.place, windows="2020-W40x2", items=SHOPS, ledger=self.ledger, epsilon=8, time="when", spare=4
         )
 
     def run(self, again: tuple[str, ...] = ()) -> None:
         """Run what is due."""
-        runner = LocalRunner(
-            read_definition(self.place), self.folder / "visits.csv", HowToRun(report=False, workers=1)
-        )
-        run_and_draw(self.place, runner, again=again, until=None)
+        schedule = Schedule(self.place, watcher=Watcher())
+        schedule.run(self.folder / "visits.csv", again=again, workers=1)
 
     def run_aside(self, again: tuple[str, ...] = ()) -> None:
         """The same in a process of its own: one that has read a table has threads, and can't be forked."""
@@ -105,9 +90,7 @@ class Scene:
 
     def runs(self) -> list[RunRecord]:
         """The windows' runs in the ledger."""
-        return [
-            one for one in BudgetFile.open(self.ledger, create=False).runs() if one.plan.get("kind") != KIND
-        ]
+        return [one for one in BudgetFile.open(self.ledger, create=False).runs() if "kind" not in one.plan]
 
     def wrong(self, fault: str) -> None:
         """Keep a fault."""
@@ -162,9 +145,8 @@ class Scene:
         self._end(charged, broken)
 
     def _end(self, charged: Counter[str], broken: set[str]) -> None:
-        definition = read_definition(self.place)
-        runs = ledger_of(definition).runs()
-        states_of(definition, runs)
+        Schedule(self.place).show()
+        runs = self.runs()
         if self.released() != {window.text for window in WINDOWS}:
             self.wrong("not all windows are released in the end")
         attempts = {window.text: 2 if window.text in broken else 1 for window in WINDOWS}
@@ -194,7 +176,7 @@ def points(work: Callable[[], None], only: str | None) -> list[tuple[Place, int]
 def kill_runs(
     folder: Path, every: int, start: int, *, only: str | None, ending: int
 ) -> tuple[int, int, list[str]]:
-    """Kill a run at these points; how many died, how many broke a window off, and what was wrong."""
+    """Kill a run at these points; how many died, how many lost a window, and what was wrong."""
     first = Scene(folder / "first")
     first.folder.mkdir()
     first.make()
@@ -213,7 +195,7 @@ def kill_runs(
 
 
 def kill_makings(folder: Path, every: int, start: int) -> tuple[int, list[str]]:
-    """Kill the making of a campaign at these points."""
+    """Kill the making of a schedule at these points."""
     first = Scene(folder / "made-first")
     first.folder.mkdir()
     places = points(first.make, None)[start::every]
@@ -228,12 +210,12 @@ def kill_makings(folder: Path, every: int, start: int) -> tuple[int, list[str]]:
         scene.run_aside()
         scene.look()
         if scene.released() != {window.text for window in WINDOWS} or scene.faults:
-            faults.append(f"{where}: the campaign can't be run: {scene.faults}")
+            faults.append(f"{where}: the schedule can't be run: {scene.faults}")
     return died, faults
 
 
 def race(folder: Path, operators: int) -> list[str]:
-    """Several processes that run one campaign at once: each window is charged and released once."""
+    """Several processes that run one schedule at once: each window is charged and released once."""
     scene = Scene(folder / "race")
     scene.folder.mkdir()
     scene.make()
@@ -271,20 +253,20 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="kill at one in this many of the points")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--only", choices=FILES, help="kill runs at lines of this file, and no makings")
-    parser.add_argument("--operators", type=int, default=4, help="that run one campaign at once")
+    parser.add_argument("--operators", type=int, default=4, help="that run one schedule at once")
     parser.add_argument("--interrupt", action="store_true", help="runs end by Ctrl-C instead of SIGKILL")
     arguments = parser.parse_args()
     ending = signal.SIGINT if arguments.interrupt else signal.SIGKILL
     # In the background a shell has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="fedhist-campaigns-") as name, redirect_stdout(sys.stderr):
+    with tempfile.TemporaryDirectory(prefix="fedhist-schedules-") as name, redirect_stdout(sys.stderr):
         folder = Path(name)
         every, start = arguments.every, arguments.start
         faults = race(folder, arguments.operators) if arguments.operators else []
         made, of_makings = (0, []) if arguments.only else kill_makings(folder, every, start)
         died, broke, of_runs = kill_runs(folder, every, start, only=arguments.only, ending=ending)
         faults += of_makings + of_runs
-    print(f"{made} makings and {died} runs were killed; {broke} runs broke a window off")
+    print(f"{made} makings and {died} runs were killed; {broke} runs lost a window")
     for fault in faults:
         print(f"WRONG {fault}")
     return 1 if faults else 0
