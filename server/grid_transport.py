@@ -42,6 +42,7 @@ class GridTransport:
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
         declined: the nodes that are not asked again in this run.
+        took_part: those that the last masked round asked, who come first in the next one.
         not_asked: those of them that were connected when the last round began, by reason.
     """
 
@@ -59,6 +60,7 @@ class GridTransport:
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
     declined: Declined = field(default_factory=Declined)
+    took_part: Sequence[int] = ()
     not_asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
@@ -173,7 +175,9 @@ class GridTransport:
         if plan.participants is None or len(nodes) <= plan.participants:
             return nodes
         drawn = [nodes[place] for place in np.argsort(SystemSource().words(len(nodes))).tolist()]
-        return sorted(drawn[: plan.participants])
+        drawn.sort(key=lambda node: node not in self.took_part)
+        self.took_part = sorted(drawn[: plan.participants])
+        return self.took_part
 
     def _ask(
         self, envelope: Envelope, kind: str, payloads: Iterable[tuple[int, bytes | None]]
