@@ -201,11 +201,9 @@ def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
     users, beside = beside_schedule(config, schedule.plan.get("users"))
 
     def run(state: WindowState, fields: Mapping[str, Any]) -> None:
-        plan = Plan(**dict(fields) | {"users": users})
-        schedule.check_room(state.window, plan)
         log.info("window %s", state.window)
         settings = GridSettings(
-            plan=plan,
+            plan=Plan(**dict(fields) | {"users": users}),
             out=state.folder,
             ledger=schedule.ledger,
             items_file=schedule.items,

@@ -202,31 +202,29 @@ class ScheduleFile:
         for window in self.windows:
             folder, own = self.folder / window.text.replace("/", "--"), self.runs_in(runs, window)
             document = _document_in(folder, window)
-            if document is None and any(run.status == "released" for run in own):
+            released = any(run.status == "released" for run in own)
+            ours = document and any(run.charges and run.plan == document["plan"] for run in own)
+            if (document and not ours) or (released and not document):
                 raise InvalidFile(
-                    f"by the ledger the window {window} was released, and {folder} is not there",
-                    allowed="a schedule with all its releases",
-                    advice="put the folder back: it was removed, or this is an older copy of the schedule",
-                    code="release-gone",
-                )
-            if document is not None and not any(run.charges and run.plan == document["plan"] for run in own):
-                raise InvalidFile(
-                    f"{folder} holds a release that the ledger {self.ledger} does not know",
-                    allowed="releases of this schedule, all charged to its ledger",
-                    advice="the ledger is an older copy, which should be put back, or the folder is somebody else's",
-                    code="unknown-release",
+                    f"{folder} holds a release that the ledger {self.ledger} does not know"
+                    if document
+                    else f"by the ledger {self.ledger} the window {window} was released, and {folder} is not there",
+                    allowed="all releases of this schedule and no others, as its ledger says",
+                    advice="put back what was removed, or replaced by an older copy",
+                    code="unknown-release" if document else "release-gone",
                 )
             due_from = datetime.fromtimestamp(window.end + 86_400 * self.delay, UTC)
-            if document is not None:
-                status = "done"
-            elif any(run.status == "open" for run in own):
-                status = "reserved"
-            elif any(run.charges for run in own):
-                status = "lost"
-            else:
-                status = "due" if (at or now()) >= due_from else "waiting"
-            label = f"{self.name}/{window}"
-            states.append(WindowState(window, label, folder, due_from, own, document, status))
+            facts = {
+                "done": document is not None,
+                "reserved": any(run.status == "open" for run in own),
+                "lost": any(run.charges for run in own),
+                "due": (at or now()) >= due_from,
+                "waiting": True,
+            }
+            status = next(name for name, holds in facts.items() if holds)
+            states.append(
+                WindowState(window, f"{self.name}/{window}", folder, due_from, own, document, status)
+            )
         return states
 
     def spent(self, runs: Iterable[RunRecord]) -> Spending:
@@ -249,10 +247,10 @@ class ScheduleFile:
             fields["known_items"] = "\n".join(filter(None, known)) or None
         return fields
 
-    def check_room(self, window: Window, plan: Plan) -> None:
-        """Refuse a plan that the total has no room for, before anything is spent."""
-        spent = self.spent(self.open_ledger().runs())
-        if not self.total.has_room(spent + Spending.of(planned_charges(plan))):
+    def check_room(self, window: Window, runs: Iterable[RunRecord]) -> None:
+        """Refuse a window that the total has no room for, before anything is spent."""
+        spent = self.spent(runs)
+        if not self.total.has_room(spent + Spending.of(planned_charges(self.plan_for(window)))):
             raise BudgetExceeded(
                 f"the schedule's total, epsilon {self.total.epsilon:g} at delta {self.total.delta:g}, has no room for "
                 f"the window {window}: epsilon {self.total.claimed(spent):.4g} is spent. Nothing was spent",
@@ -457,6 +455,7 @@ def run_due(
             if lost and state.window not in wanted:
                 tell(lost_words(state))
             elif lost or state.status == "due":
+                schedule.check_room(state.window, budget.runs())
                 try:
                     run(state, schedule.fields_of(state.window, budget.runs()))
                     done.append(state.window)
@@ -507,19 +506,15 @@ def _time(schedule: ScheduleFile, runs: Sequence[RunRecord], until: str | date |
         )
     try:
         at = moment if until is None else datetime.fromisoformat(str(until))
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
     except ValueError:
+        at = None
+    if at is None or at > moment:
         raise InvalidInput(
-            f"--until is {until!r}",
-            allowed="a day or a time, as in 2026-11-18 or 2026-11-18T09:30",
-            code="bad-value",
-        ) from None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    if at > moment:
-        raise InvalidInput(
-            f"--until is {until}, which is still to come",
-            allowed="a time that is past",
+            f"--until is {until!r}, which is no time, or still to come",
+            allowed="a time that is past, as in 2026-11-18 or 2026-11-18T09:30",
             advice="a window that is run before it is over stays without the rest of its rows",
-            code="still-to-come",
+            code="not-past",
         )
     return at
 

@@ -15,7 +15,7 @@ from fedhist.commands.data_options import column_options, memory_option, normali
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.plugin_option import plugin_option
-from fedhist.commands.terminal import line, printing_what_is_in
+from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
@@ -233,29 +233,21 @@ def _print(said: Mapping[str, Any], *, as_json: bool = False) -> None:
     if as_json:
         click.echo(json.dumps(said, allow_nan=False))
         return
-    from rich.markup import escape
-    from rich.table import Table
-
-    from fedhist.commands.summary import stdout_console
     from fedhist.simulations.workbench.schedule import HEADINGS, cells_of
 
-    table = Table(title=escape(line(f"schedule {said['folder']}")), title_justify="left")
-    for place, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="left" if place < 2 else "right")
-    for row in cells_of(said):
-        table.add_row(*(escape(line(cell)) for cell in row))
+    rows = ("  ".join(f"{cell:<14}" for cell in row).rstrip() for row in (HEADINGS, *cells_of(said)))
     total, each, whole, spent = said["total"], said["each"], said["all"], said["spent"]
-    lines = [
-        f"total:    epsilon {total['epsilon']:g}, delta {total['delta']:.3g}, for one user, ever, in {said['ledger']}",
-        f"a window: epsilon {each['epsilon']:.4g}, delta {each['delta']:.3g}",
-        f"all {len(said['windows'])}: epsilon {whole['epsilon']:.4g} at delta {total['delta']:.3g}, as the ledger "
-        f"counts; added up it would be {whole['sum']:.4g}",
-        f"spent:    epsilon {spent['epsilon']:.4g}; the ledger has {said['left']['epsilon']:.4g} left",
-        *(f"note: {note}" for note in said["notes"]),
-        f"page: {said['page']}",
-    ]
     with printing_what_is_in(Path(said["folder"])):
-        console = stdout_console()
-        console.print(table)
-        for text in lines:
-            console.print(line(text), markup=False, highlight=False, soft_wrap=True)
+        for text in (
+            f"schedule: {said['folder']}",
+            *rows,
+            f"total:    epsilon {total['epsilon']:g}, delta {total['delta']:.3g}, for one user, ever, in "
+            f"{said['ledger']}",
+            f"a window: epsilon {each['epsilon']:.4g}, delta {each['delta']:.3g}",
+            f"all {len(said['windows'])}: epsilon {whole['epsilon']:.4g} at delta {total['delta']:.3g}, as the ledger "
+            f"counts; added up it would be {whole['sum']:.4g}",
+            f"spent:    epsilon {spent['epsilon']:.4g}; the ledger has {said['left']['epsilon']:.4g} left",
+            *(f"note: {note}" for note in said["notes"]),
+            f"page: {said['page']}",
+        ):
+            echo(text)

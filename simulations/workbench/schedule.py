@@ -230,15 +230,9 @@ class Schedule:
                 trace=trace,
             )
 
-            def on_plan(plan: Any) -> Any:
-                file.check_room(state.window, plan)
-                return watcher.observe
-
             # The data says how many users there are, unless that is hidden, and the list or the bins how many items.
             settings = {name: value for name, value in fields.items() if name not in ("users", "items")}
-            finished = carry_out(
-                asked, settings, target=lambda: state.folder, watcher=watcher, on_plan=on_plan
-            )
+            finished = carry_out(asked, settings, target=lambda: state.folder, watcher=watcher)
             results[state.window.text] = finished.result
             if not hidden and not any(shard.nonzeros for shard in finished.loaded.population.shards()):
                 watcher.say(f"the data has no rows in {state.window}: its release is noise, and was paid for")

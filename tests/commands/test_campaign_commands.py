@@ -60,7 +60,7 @@ def test_the_page_of_the_documents_shows_what_the_command_prints(fedhist: Fedhis
     command = re.search(r"^fedhist (campaign new .*?)[^\\]$", page, re.MULTILINE | re.DOTALL)
     assert command is not None and len(shown) == 3
     printed = fedhist(*shlex.split(command[0].replace("\\\n", " "))[1:]).out.splitlines()
-    assert [line.replace("...", str(here)) for line in shown] == [one for one in printed if ": " in one][:3]
+    assert {line.replace("...", str(here)) for line in shown} <= set(printed)
 
 
 def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here: Path) -> None:
