@@ -49,13 +49,6 @@ def test_a_release_is_the_same_from_one_file_a_folder_a_pattern_and_on_disk(
     assert len(released) == 1
 
 
-def test_json_says_nothing_of_temporary_space(fedhist: Fedhist, visits: Path) -> None:
-    run = ("run", "--domain", "open", "--data", visits, *ON_DISK)
-    assert "temporary space" in fedhist(*run).err
-    outcome = fedhist(*run, "--json")
-    assert (outcome.code, outcome.err) == (0, "")
-
-
 def test_compare_takes_folders_and_patterns(fedhist: Fedhist, visits: Path, tmp_path: Path) -> None:
     for source in (visits, f"{visits}/**/*"):
         few = ("--trials", 1, "--selectors", "weighted-quantile", "--workers", 1)
@@ -65,18 +58,6 @@ def test_compare_takes_folders_and_patterns(fedhist: Fedhist, visits: Path, tmp_
     missing = fedhist("compare", "--data", tmp_path / "nothing.csv")
     assert missing.code == 2
     assert "there is no file" in missing.err
-
-
-def test_an_empty_path_is_not_the_folder_that_one_is_in(fedhist: Fedhist, visits: Path) -> None:
-    for command in (("run", "--data", ""), ("plan", "--data", ""), ("compare", "--data", "")):
-        outcome = fedhist(*command)
-        assert outcome.code == 2
-        assert "it is empty" in outcome.err
-
-
-def test_a_dot_has_a_name(fedhist: Fedhist, visits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(visits)
-    assert "(visits)" in fedhist("run", "--domain", "open", "--data", ".").out
 
 
 def test_a_full_disk_is_one_sentence_and_charges_nothing(

@@ -84,33 +84,6 @@ def test_a_table_without_a_line_of_names(fedhist: Fedhist, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--user-column", "who"), "has 1 columns, and none of them is called 'who', 'item'"),
-        (("--user-column", "UID", *OWN[2:]), "one differs only in upper and lower case"),
-        ((*OWN[:6], "--separator", "::"), "the separator is no single character"),
-        ((*OWN, "--bins", "0,x"), "--bins is '0,x'"),
-        ((*OWN, "--bins", "30,20"), "edge 2 of the bins is 20, after 30"),
-        (OWN[:2] + OWN[4:], "none of them is called 'item'"),
-        ((*OWN, "--bins", "90,95", "--evaluate"), "none of the 1 listed items or bins is in the data"),
-    ],
-)
-def test_mistakes_are_a_sentence(
-    fedhist: Fedhist, ages: Path, arguments: tuple[str, ...], words: str
-) -> None:
-    told = fedhist("run", "--data", ages, *arguments, "--json")
-    assert told.code == 2
-    assert words in told.err
-    assert "Traceback" not in told.err
-
-
-def test_columns_are_refused_for_synthetic_data(fedhist: Fedhist) -> None:
-    for arguments in (("run",), ("plan",), ("compare", "--json")):
-        told = fedhist(*arguments, "--user-column", "uid")
-        assert (told.code, "a user column" in told.err) == (2, True)
-
-
-@pytest.mark.parametrize(
     ("text", "edges"),
     [
         ("0,10,20", [0, 10, 20]),

@@ -98,10 +98,3 @@ class TestSyntheticByName:
         assert "300 users (the number is public) x 20 items (synthetic, zipf)" in told.out
         assert (tmp_path / "r" / "histogram.csv").read_text().splitlines()[1].startswith("item-00,")
         assert fedhist("ledger", "show", "l", "--json").document()["runs"][0]["data"] == "synthetic:zipf"
-
-    def test_the_default_population_has_a_name_too(self, fedhist: Fedhist) -> None:
-        default = fedhist("run", "--users", 300, "--items", 20, "--seed", 1, "--json").document()
-        arguments = ("--data", "synthetic:heavy-tailed?users=300", "--items", 20, "--seed", 1, "--json")
-        named = fedhist("run", *arguments).document()
-        for key in ("threshold", "relative_loss"):
-            assert named[key] == default[key]

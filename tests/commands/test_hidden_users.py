@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ import fedhist
 from fedhist import BudgetFile, SeededSource
 from tests.builders import Fedhist, files_in, write_records
 from tests.support.api import Asked, Event, Read, Watcher, carry_out
-from tests.support.api import in_process_module as in_process
 from tests.support.refusals import refused
 
 ITEMS = ("tea", "milk")
@@ -225,24 +221,6 @@ def test_what_counts_users_is_refused_before_anything_is_written(
     assert files_in(tmp_path) == ["items.txt", "visits.csv"]
 
 
-def test_an_engine_that_counts_is_refused_in_python_too() -> None:
-    population = fedhist.SparsePopulation.from_scipy(csr_array(np.eye(4, dtype=np.int64)))
-    plan = fedhist.Plan(users=9, items=4, neighbours="add-or-remove-one")
-    assert fedhist.simulate(population, plan, evaluate=False).users == {"select": 9, "release": 9}
-    with refused(fedhist.InvalidInput, "shows-users"):
-        fedhist.simulate(population, plan, evaluate=True)
-
-    class Counting(in_process.InProcess):
-        counts = True
-
-    @contextmanager
-    def outside(population: Any, *, seed: int | None, observe: Any) -> Iterator[Any]:
-        yield Counting(population, SeededSource(1))
-
-    with refused(fedhist.InvalidInput, "shows-users"):
-        fedhist.simulate(population, plan, evaluate=False, engine=outside)
-
-
 def test_a_ledger_has_charges_of_one_relation(fedhist: Fedhist, tmp_path: Path) -> None:
     write_records(tmp_path / "visits.csv", ROWS)
     (tmp_path / "items.txt").write_text("\n".join(ITEMS))
@@ -262,15 +240,3 @@ def test_a_ledger_has_charges_of_one_relation(fedhist: Fedhist, tmp_path: Path) 
                 charge.neighbours for charge in BudgetFile.open(tmp_path / ledger, create=False).charges()
             }
             assert kinds == {first}
-
-
-def test_the_number_is_called_public_where_it_is(fedhist: Fedhist) -> None:
-    for relation in ("zero-out", "replace-one"):
-        done = fedhist("run", "--users", 300, "--items", 4, "--neighbours", relation, "--out", relation)
-        assert done.out.count("users (the number is public)") == 1
-        assert json.loads(Path(relation, "result.json").read_text())["users_public"] is True
-        assert Path(relation, "report.html").read_text().count("The number of users is public.") == 1
-        planned = fedhist("plan", "--users", 300, "--items", 4, "--neighbours", relation)
-        assert planned.out.count("users (the number is public)") == 1
-    helped = " ".join(fedhist("run", "--help").out.split())
-    assert "under both the number of users is public" in helped

@@ -73,12 +73,6 @@ class TestSaid:
             assert document["private"] is False
             assert document["notes"][0].startswith("not private: the top items were inferred from the data")
 
-    def test_both_reasons_are_told(self, fedhist: Fedhist, table: Path) -> None:
-        outcome = fedhist("run", "--data", table, *INFERRED, "--selector", "oracle", "--out", "r")
-        assert "chosen by oracle (not private)" in outcome.out
-        lines = Path("r/NOT-PRIVATE.txt").read_text().splitlines()
-        assert ["not private" in line for line in lines] == [True, True, True, False]
-
     def test_renamed_items_say_it_too(self, fedhist: Fedhist, table: Path) -> None:
         document = fedhist("run", "--data", table, *INFERRED, "--json", "--normalise", "nfc").document()
         assert document["private"] is False

@@ -73,22 +73,6 @@ class TestShow:
         document = shown(fedhist)
         assert (document["left"]["epsilon"], document["runs_left"]) == (0.75, 0)
 
-    def test_an_empty_ledger(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        BudgetFile.open(tmp_path / "l.db", create=True)
-        assert shown(fedhist)["runs"] == []
-        text = fedhist("ledger", "show", "l.db").out
-        assert "sum:   epsilon 0, delta 0" in text
-        assert "held:" not in text
-
-    def test_a_limit_before_the_first_run(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        BudgetFile.open(tmp_path / "l.db", create=True).set_limit(Limit(2.0, 1e-6))
-        assert fedhist("ledger", "show", "l.db").out.endswith("left:  epsilon 2\n")
-
-    def test_a_missing_ledger_is_not_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        missing = fedhist("ledger", "show", "l.db")
-        assert (missing.code, list(tmp_path.iterdir())) == (2, [])
-        assert "there is no ledger" in missing.err
-
 
 class TestLimit:
     def test_it_makes_the_ledger_and_changes_the_limit_if_that_is_meant(

@@ -160,27 +160,6 @@ class TestSizes:
         assert "depend on the data" in refused.err
         assert not Path("b.svg").exists()
 
-    def test_one_that_the_plan_fixes_stays_beside_one_that_is_withheld(
-        self, fedhist: Fedhist, many: Path
-    ) -> None:
-        outcome = fedhist("run", "--data", many, *DISCOVERED, "--epsilon", 9, "--out", "r")
-        sizes = document_in("r")["bytes_per_user"]
-        assert (
-            f"discover withheld · select {sizes['select']:,} B · release {sizes['release']:,} B"
-            in outcome.out
-        )
-        page = page_in("r")
-        assert [row[0] for row in page.charts["bytes"].rows] == ["select", "release"]
-        assert "is withheld for discover:" in page.text
-        assert NOT_PRIVATE not in page.body
-        assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
-
-    def test_a_round_that_was_not_run_has_nothing_to_withhold(self) -> None:
-        plan = Plan(users=4, domain="open", release="truncated-laplace", selector="fixed", threshold=3)
-        result = simulate(population_of(np.eye(4, dtype=np.int64)), plan, seed=1, evaluate=False)
-        assert result.bytes_per_user == {"select": 0, "release": None}
-        assert "release withheld" in result._repr_html_()
-
     @pytest.mark.parametrize(
         "settings",
         [
@@ -200,25 +179,6 @@ class TestSizes:
         assert without.bytes_per_user == with_truth.bytes_per_user
         assert all(without.bytes_per_user.values())
         assert "bytes_per_user" not in with_truth.to_json()["not_private"]
-
-    def test_with_the_truth_they_are_listed_and_marked(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, *OPEN, "--evaluate", "--out", "r")
-        document, page = document_in("r"), page_in("r")
-        sizes, rounds = document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}
-        assert {"bytes_per_user", "rounds"} <= set(document["not_private"])
-        assert all(sizes.values()) and all(rounds.values())
-        line = f"select {sizes['select']:,} B · release {sizes['release']:,} B  (*)"
-        assert line_of(outcome.out, "sent ").endswith(line)
-        assert page.charts["bytes"].marked
-        assert f"{rounds['release']:,} ({NOT_PRIVATE})" in page.text
-        assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
-        assert NOT_PRIVATE in Path("b.svg").read_text()
-
-    def test_a_closed_domain_has_nothing_to_mark(self, fedhist: Fedhist, many: Path) -> None:
-        outcome = fedhist("run", "--data", many, "--domain", "closed", "--evaluate", "--out", "r")
-        assert "bytes_per_user" not in document_in("r")["not_private"]
-        assert "(*)" not in line_of(outcome.out, "sent ")
-        assert not page_in("r").charts["bytes"].marked
 
     @pytest.mark.parametrize(
         "settings",

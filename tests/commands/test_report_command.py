@@ -14,7 +14,7 @@ from fuzz_mutations import document_text, mutated, mutated_document
 
 from fedhist import FedhistError
 from tests.builders import Fedhist, page_in, write_records
-from tests.support.api import UnexpectedMessage, number, read_run, run_charts, text, visible, write_page
+from tests.support.api import UnexpectedMessage, number, read_run, run_charts, visible, write_page
 from tests.support.api import draw_figure as draw
 
 SMALL = ("--users", 300, "--items", 20)
@@ -183,24 +183,8 @@ class TestHarmlessNames:
         assert "&lt;script&gt;" in drawn
         assert "<script" not in drawn
 
-    def test_half_of_a_surrogate_pair_is_written_out(self) -> None:
-        assert text("a\ud800b") == "a⟨U+D800⟩b"
-
 
 class TestBadInput:
-    @pytest.mark.parametrize("command", [("report", "{}"), ("figure", "{}", "curve", "--out", "f.svg")])
-    def test_no_folder_or_no_run_in_it(
-        self, fedhist: Fedhist, tmp_path: Path, command: tuple[str, ...]
-    ) -> None:
-        (tmp_path / "empty").mkdir()
-        (tmp_path / "file").write_text("x")
-        reasons = {"nothing": "no folder", "empty": "holds no result.json", "file": "no folder"}
-        for place, why in reasons.items():
-            outcome = fedhist(*(word.format(place) for word in command))
-            assert (outcome.code, outcome.out) == (2, "")
-            assert why in outcome.err
-            assert outcome.err.count("\n") == 1
-
     @pytest.mark.parametrize(
         ("name", "content"),
         [
@@ -243,17 +227,6 @@ class TestFigures:
                 assert outcome.code == 0, outcome.err
                 assert Path(f"{name}.{kind}").read_bytes().startswith(magic)
             assert (NOT_PRIVATE in Path(f"{name}.svg").read_text()) == chart.marked
-
-    def test_bad_names(self, fedhist: Fedhist, folder: Path) -> None:
-        Path("there.svg").write_text("mine")
-        for arguments, why in (
-            (("curves", "--out", "f.svg"), "there is no chart 'curves'; allowed: released, curve"),
-            (("curve", "--out", "f.pdf"), "ends in .svg or .png"),
-            (("curve", "--out", "there.svg"), "exists already"),
-        ):
-            outcome = fedhist("figure", "r", *arguments)
-            assert outcome.code == 2
-            assert why in outcome.err
 
 
 class TestTamperedFolders:

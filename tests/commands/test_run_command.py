@@ -9,15 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 from fedhist import BudgetFile, Plan
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, write_npz, write_records
-from tests.support.api import Wanted, load
 from tests.support.api import carrying_out_module as carrying_out
-from tests.support.api import cli_module as cli
 
 SMALL = ("run", "--users", 800, "--items", 20)
 WRITTEN = ["NOT-PRIVATE.txt", "histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
@@ -61,10 +58,6 @@ class TestJson:
 
 
 class TestFlags:
-    def test_the_population_without_flags_has_50_000_users(self) -> None:
-        population = load(Wanted(), 0).population
-        assert (population.users, population.domain_size) == (50_000, 1_000)
-
     @pytest.mark.parametrize(
         ("settings", "follows"),
         [
@@ -126,16 +119,6 @@ class TestFlags:
         assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == ["apple", "plum", "pear"]
         assert "inferred from the data" not in outcome.out
 
-    def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:
-        text = " ".join(fedhist("--help").out.split())
-        context = click.Context(cli.cli)
-        for name, (_, line) in cli.COMMANDS.items():
-            assert f"{name} {line}" in text
-            command = cli.cli.get_command(context, name)
-            assert command is not None
-            assert command.help is not None
-            assert command.help.split(":")[0].rstrip(".").startswith(line.split(":")[0].rstrip("."))
-
 
 class TestSeedsAndTrials:
     def test_a_seed_repeats_the_release_and_marks_it_and_without_one_each_is_new(
@@ -155,31 +138,6 @@ class TestSeedsAndTrials:
 
 
 class TestSummary:
-    def test_a_person_can_read_what_happened(self, fedhist: Fedhist) -> None:
-        outcome = fedhist(*SMALL, "--seed", 1, "--out", "r")
-        document = fedhist(*SMALL, "--seed", 1, "--json").document()
-        text = outcome.out
-        assert outcome.code == 0
-        assert outcome.err == ""
-        # A pipe gets whole lines without escapes.
-        assert "\x1b" not in text
-        assert "…" not in text
-        assert "800 users (the number is public) x 20 items" in text
-        assert f"{document['threshold']:.4g} chosen by weighted-quantile" in text
-        assert f"{document['clipped_users']:.2%} of users" in text
-        assert f"{document['clipped_mass']:.2%} of all counts" in text
-        assert f"standard error {document['standard_error']:.4g}" in text
-        assert f"{document['relative_loss']:.4f}" in text
-        assert f"clipping alone {document['clipping_error']:.4f}" in text
-        assert f"noise alone {document['noise_error']:.4f}" in text
-        for round_, size in document["bytes_per_user"].items():
-            assert f"{round_} {size:,} B" in text
-        for phase in document["seconds"]:
-            assert phase in text
-        for words in ("basic composition", "tight composition", "exponential-mechanism", "discrete-gaussian"):
-            assert words in text
-        assert "written: r/result.json" in text
-
     def test_what_only_a_simulation_knows_is_marked(self, fedhist: Fedhist) -> None:
         assert "not private" in fedhist(*SMALL).out
         text = fedhist(*SMALL, "--no-evaluate").out
@@ -277,66 +235,6 @@ BAD_FILES = {
     "suffix": ("d.xlsx", SIMPLE.encode(), "suffix that is not known"),
 }
 
-BAD_FLAGS: list[tuple[list[str], str]] = [
-    (["--users", "0"], "--users is 0; allowed"),
-    (["--users", "many"], "not a valid integer"),
-    (["--top-items", "0"], "--top-items is 0; allowed"),
-    (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
-    (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
-    (["--items-file", "items.txt"], "--items-file with --data"),
-    (
-        ["--domain", "open", "--release", "truncated-laplace", "--mechanism", "gaussian"],
-        "the release truncated-laplace with the gaussian mechanism",
-    ),
-    (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
-    (["--domain", "open", "--release", "truncated-laplace", "--sparsity", "5"], "a sparsity for the release"),
-    (["--known-items", "none.txt"], "can't read the items in none.txt"),
-    (["--domain", "open", "--delta", "0"], "delta is 0.0; allowed: a number strictly between 0 and 1/2"),
-    (
-        [
-            "--domain",
-            "open",
-            "--release",
-            "truncated-laplace",
-            "--min-threshold",
-            "2.2",
-            "--max-threshold",
-            "2.8",
-        ],
-        "a range with a whole number in it",
-    ),
-    (
-        ["--domain", "open", "--release", "truncated-laplace", "--selector", "weighted-quantile"],
-        "allowed: exponential-v, fixed, oracle, exponential-sharp, median, p90",
-    ),
-    (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
-    (
-        ["--domain", "open", "--release", "gaussian"],
-        "allowed: discover, truncated-laplace, laplace-threshold",
-    ),
-    (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
-    (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
-    (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
-    (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),
-    (["--faulty", "lazy=0.1"], "no kind 'lazy'; allowed: KIND=SHARE with fail or inflate"),
-    (["--faulty", "fail"], "--faulty is 'fail'; allowed: KIND=SHARE"),
-    (["--faulty", "fail=2"], "--faulty fail=2.0; allowed: .* from 0 to below 1"),
-    (["--dropout", "0.5", "--faulty", "fail=0.5"], "are 1 of the nodes together; allowed: less than 1"),
-    (["--faulty", "fail=0.1"], "--faulty with --ledger; allowed: --faulty without --ledger"),
-    (["--faulty", "fail=.1", "--faulty", "fail=.2"], "--faulty is 'fail=.2' a second time"),
-    (["--users", "9", "--nodes", "10", "--dropout", "0.1"], "9 users can't be spread over 10 nodes"),
-    (["--masking", "secagg", "--dropout", "1"], "--dropout is 1"),
-    (["--nodes", "5"], "has no nodes"),
-    (["--ray-address", "127.0.0.1:6379"], "in-process does not use Ray.*--engine ray, flower-simulation"),
-    (["--selector", "oracle"], "is not private and can't be charged"),
-    (["--data", "d.csv", "--users", "5"], "one or the other"),
-    (["--data", "synthetic:rates", "--items", "6"], "has no parameter 'items'"),
-    (["--data", "synthetic:zipf", "--items-file", "x"], "--items-file names the domain of a data file"),
-    (["--budget", "3"], "No such option"),
-    (["surplus"], "unexpected extra argument"),
-    (["--users"], "requires an argument"),
-]
-
 
 class TestBadInput:
     """One clear sentence with what is allowed, exit code 2, nothing written, nothing charged."""
@@ -350,11 +248,6 @@ class TestBadInput:
         assert "Traceback" not in outcome.err
         assert re.search(words, outcome.err), outcome.err
         assert "allowed: " in outcome.err or "--help'" in outcome.err
-
-    @pytest.mark.parametrize(("flags", "words"), BAD_FLAGS, ids=lambda value: " ".join(value)[:60])
-    def test_a_bad_flag(self, fedhist: Fedhist, tmp_path: Path, flags: list[str], words: str) -> None:
-        self.check(fedhist("run", "--out", "r", "--ledger", "l.db", *flags), words)
-        assert files_in(tmp_path) == []
 
     @pytest.mark.parametrize("case", BAD_FILES)
     def test_a_bad_file(self, fedhist: Fedhist, tmp_path: Path, case: str) -> None:
@@ -388,9 +281,6 @@ class TestBadInput:
         (tmp_path / "file.txt").write_text("a file, not a folder")
         self.check(fedhist(*SMALL, "--out", target, "--ledger", "l.db"), "can't")
         assert files_in(tmp_path) == ["file.txt"]
-
-    def test_an_unknown_command(self, fedhist: Fedhist) -> None:
-        self.check(fedhist("runn"), "No such command")
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path) -> None:

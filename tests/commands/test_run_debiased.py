@@ -47,12 +47,6 @@ def test_both_values_of_every_item_are_written(fedhist: Fedhist, tmp_path: Path)
     assert document["standard_error"] == before[0]
 
 
-def test_a_person_reads_one_line_for_the_choices_of_all_items(fedhist: Fedhist) -> None:
-    text = fedhist("run", "--users", 500, "--items", 5, "--debias", "poisson").out
-    assert "chosen by quantile" in text
-    assert "exponential-mechanism x 5" in text
-
-
 def test_the_warning_is_always_there_and_counts_doubtful_items(fedhist: Fedhist, poisson_file: Path) -> None:
     sure, doubtful = (fedhist(*FIXED, bound, "--data", poisson_file).document() for bound in (2, 40))
     for document in (sure, doubtful):
@@ -64,24 +58,3 @@ def test_the_warning_is_always_there_and_counts_doubtful_items(fedhist: Fedhist,
     closed = fedhist("run", "--users", 100, "--items", 3, "--json").document()
     assert not any("debiasing" in note for note in closed["notes"])
     assert "relative_loss_clipped" not in closed
-
-
-def test_a_person_reads_both_losses(fedhist: Fedhist, poisson_file: Path) -> None:
-    run = (
-        "run",
-        "--data",
-        poisson_file,
-        "--evaluate",
-        "--debias",
-        "poisson",
-        "--seed",
-        1,
-        "--selector",
-        "fixed",
-    )
-    document = fedhist(*run, "--threshold", 2, "--json").document()
-    text = fedhist(*run, "--threshold", 2, "--out", "r").out
-    assert f"loss, clipped   {document['relative_loss_clipped']:.4f}" in text
-    assert f"loss, debiased  {document['relative_loss']:.4f}" in text
-    assert "clip of each item" in text
-    assert "debiasing assumes Poisson counts" in text

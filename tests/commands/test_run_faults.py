@@ -29,45 +29,12 @@ def test_the_summary_says_whom_faults_struck_and_what_they_did(fedhist: Fedhist)
     assert "faults" in known["not_private"]
 
 
-def test_without_a_seed_it_says_that_the_noise_is_another(fedhist: Fedhist) -> None:
-    unseeded = [*RUN[:5], *RUN[7:], *FAULTS]
-    done = fedhist(*unseeded, "--out", "r")
-    assert done.code == 0, done.err
-    assert "both drew noise of their own" in " ".join(done.out.split())
-    assert "Each drew noise of its own, since the run has no seed." in page_in("r").text
-    assert "noise of their own" not in fedhist(*RUN, *FAULTS).out
-
-
-def test_shares_that_are_no_node_have_no_effect_to_speak_of(fedhist: Fedhist) -> None:
-    done = fedhist(*RUN, "--dropout", 0.01, "--out", "r")
-    assert done.code == 0, done.err
-    assert "select none · release none of 20 nodes" in done.out
-    assert "without faults" not in done.out
-    page = page_in("r").text
-    assert "No node was faulty" in page and "would have had" not in page
-
-
 def test_the_loss_without_faults_is_that_of_the_run_without_them(fedhist: Fedhist) -> None:
     known = fedhist(*RUN, *FAULTS, "--json").document()
     clean = fedhist(*RUN[:-2], "--json").document()
     assert known["faults"]["loss_without_faults"] == clean["relative_loss"]
     assert known["faults"]["threshold_without_faults"] == clean["threshold"]
     assert "faults" not in clean
-
-
-def test_the_report_has_a_sentence_for_each_kind_also_when_it_is_made_again(fedhist: Fedhist) -> None:
-    assert fedhist(*RUN, *FAULTS, "--out", "r").code == 0
-    first = page_in("r").text
-    assert fedhist("report", "r", "--out", "again.html").code == 0
-    for page in (first, Path("again.html").read_text(encoding="utf-8")):
-        assert "What faults did" in page
-        assert "2 of 20 nodes dropped out. The server continues with the rest" in page
-        assert "1 of 20 nodes failed. The server counted them" in page
-        assert "2 of 20 nodes lied within the bounds" in page
-        assert "2 of 20 nodes made answers up. No lower limit allows for that." in page
-        assert "the same run without faults would have had" in page
-    assert fedhist(*RUN[:-2], "--out", "clean").code == 0
-    assert "What faults did" not in page_in("clean").text
 
 
 def test_without_the_truth_it_says_only_who_answered(fedhist: Fedhist) -> None:
@@ -89,12 +56,6 @@ def test_what_can_only_go_wrong_is_said_before(fedhist: Fedhist) -> None:
     assert "note: at most 250 of 500 users can be in a sum and --minimum-cohort asks for 300" in done.err
     assert "dropped: 10 no-answer" in done.err.splitlines()[-1]
     assert "note:" not in fedhist(*RUN, *FAULTS).err
-
-
-def test_drop_outs_may_be_charged(fedhist: Fedhist) -> None:
-    done = fedhist(*RUN, "--dropout", 0.1, "--ledger", "l.db", "--json")
-    assert done.code == 0, done.err
-    assert done.document()["users_answered"] == {"select": 450, "release": 450}
 
 
 def test_python_takes_the_same(fedhist: Fedhist) -> None:

@@ -42,16 +42,6 @@ class TestJson:
         assert document["total"] == {"epsilon": pytest.approx(4.1), "delta": noise["delta"]}
         assert document["bytes_per_user"]["select"] > document["bytes_per_user"]["release"] > 45
 
-    def test_a_person_can_read_it(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json").document()
-        text = fedhist(*SMALL, "--out", "r").out
-        bar = document["ledger"][1]["parameters"]["bar"]
-        assert "2,000 users (the number is public) x an open domain" in text
-        assert "random clip, truncated-laplace" in text
-        assert f"{document['released_items']:,} keys above {bar:,}" in text
-        assert f"{document['precision_recall']['recall']:.2%} of all keys" in text
-        assert "chosen by exponential-v" in text
-
 
 class TestDiscovery:
     def test_what_was_released_agrees_with_itself(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -66,14 +56,6 @@ class TestDiscovery:
         assert document["total"] == {"epsilon": pytest.approx(4.1), "delta": document["plan"]["delta"]}
         assert document["precision_recall"]["precision"] == pytest.approx(1 - 1 / len(shown))
         assert "discovered items, l2 clip, gaussian noise" in fedhist(*flags, "--out", "s").out
-
-
-class TestPrivacy:
-    def test_the_papers_sensitivity_is_charged_when_it_is_used(self, fedhist: Fedhist) -> None:
-        for name, expected in (("range", 1499.5), ("paper", 3750)):
-            choice = fedhist(*SMALL, "--json", "--score-sensitivity", name).document()["ledger"][0]
-            assert choice["sensitivity"] == expected
-            assert choice["epsilon"] == 0.1
 
 
 class TestStrings:

@@ -23,33 +23,12 @@ class TestRun:
         (note,) = (note for note in document["notes"] if note.startswith("total epsilon 1.1: "))
         assert "less noise than a total by addition" in note
 
-    def test_an_epsilon_of_the_choice_that_is_given_stays(self, fedhist: Fedhist) -> None:
-        document = fedhist("run", *SMALL, *TOTAL, "--epsilon-select", 0.1, "--json").document()
-        assert document["plan"]["epsilon_select"] == 0.1
-        assert document["plan"]["epsilon"] > 1
-
     def test_a_limit_counts_less_than_the_sum_at_its_own_delta(self, fedhist: Fedhist) -> None:
         """The epsilons add up to more than the total, which is for a smaller delta."""
         assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.15, "--delta", 1e-5).code == 0
         assert fedhist("run", *SMALL, *TOTAL, "--ledger", "l.db", "--json").code == 0
         document = fedhist("ledger", "show", "l.db", "--json").document()
         assert document["claimed"]["epsilon"] <= 1.15 < document["total"]["epsilon"]
-
-    @pytest.mark.parametrize(
-        ("flags", "text"),
-        [
-            ((*TOTAL, "--epsilon", 1), "both epsilon and total-epsilon are given"),
-            ((*TOTAL, "--delta", 1e-6), "both total-delta and a delta"),
-            (("--total-delta", 1e-6), "add --total-epsilon"),
-            ((*TOTAL, "--selector", "oracle"), "not private"),
-        ],
-    )
-    def test_a_total_beside_its_parts_is_refused(
-        self, fedhist: Fedhist, flags: tuple[object, ...], text: str
-    ) -> None:
-        outcome = fedhist("run", *SMALL, *flags)
-        assert (outcome.code, outcome.out) == (2, "")
-        assert text in outcome.err
 
     def test_a_delta_that_laplace_noise_does_not_spend_is_noted(self, fedhist: Fedhist) -> None:
         document = fedhist("run", *SMALL, *TOTAL, "--mechanism", "laplace", "--json").document()
@@ -62,11 +41,6 @@ class TestRun:
         assert "ask at least" in outcome.err
         document = fedhist("run", "--users", 50, "--items", 30, "--seed", 1, "--json").document()
         assert sum("the noise will exceed a typical item" in note for note in document["notes"]) == 1
-
-    def test_a_plan_s_warnings_say_up_to_which_epsilon_they_hold(self, fedhist: Fedhist) -> None:
-        outcome = fedhist("plan", "--users", 1_500, "--items", 100, "--epsilon", "0.1,0.2,8", "--json")
-        (note,) = (note for note in outcome.document()["notes"] if "typical item" in note)
-        assert note.startswith("up to epsilon 0.2, the noise will exceed")
 
 
 def test_compare_takes_totals_and_shows_that_they_are_met(fedhist: Fedhist) -> None:

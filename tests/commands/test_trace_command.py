@@ -162,20 +162,6 @@ class TestMaskedRuns:
 
 
 class TestShow:
-    def test_the_whole_timeline_is_plain_text_in_a_pipe(self, fedhist: Fedhist, traced: Path) -> None:
-        outcome = fedhist("trace", "show", "r")
-        assert outcome.code == 0
-        assert "\x1b" not in outcome.out
-        assert "800 users, engine in-process, simulation" in outcome.out
-        assert "server → process 1" in outcome.out
-        assert ["the user has", "the device sends", "the server sees"] in [
-            re.split(r"\s{2,}", line.strip()) for line in outcome.out.splitlines()
-        ]
-        lines = outcome.out.splitlines()
-        assert lines[-1] == f"{len(read_trace(traced / TRACE_FILE).lines)} of {lines[-1].split()[2]} events"
-        times = [float(line.split()[0]) for line in lines if re.match(r" *\d+\.\d{4} s  ", line)]
-        assert times == sorted(times) != []
-
     def test_a_round_and_a_participant_can_be_asked_for(self, fedhist: Fedhist, traced: Path) -> None:
         of_round = fedhist("trace", "show", "r", "--round", "select").out
         assert "round release" not in of_round
@@ -189,48 +175,13 @@ class TestShow:
             of_one = fedhist("trace", "show", file, "--participant", *flags).out
             assert of_one.splitlines()[-1].startswith(f"{events} of ")
 
-    def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
-        (traced / "bad.jsonl").write_text('{"trace": 3}\n')
-        fedhist(*SMALL, "--out", "untraced")
-        for arguments, why in (
-            (("nothing",), "can't read nothing"),
-            (("untraced",), "run it with --trace"),
-            (("r/bad.jsonl",), "line 1"),
-            (("r", "--participant", "node 9"), "no participant 'node 9'; allowed: 'process 1'"),
-            (("r", "--round", "third"), "third"),
-        ):
-            outcome = fedhist("trace", "show", *arguments)
-            assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
-            assert why in outcome.err
-
 
 class TestWords:
-    def test_verbose_tells_each_step_with_its_numbers(self, fedhist: Fedhist) -> None:
-        outcome = fedhist(*SMALL, "--verbose", "--out", "r")
-        document = json.loads(Path("r/result.json").read_text())
-        lines = outcome.err.splitlines()
-        assert lines[0].startswith("The plan is fixed: 800 users over 20 items")
-        assert f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in outcome.err
-        assert "Round release: 1 of 1 participant is in the sum, 800 users" in outcome.err
-        assert lines[-1].startswith("The server adds discrete noise to every item. The result is released")
-
-    def test_verbose_of_a_run_as_json_keeps_stdout_to_the_document(self, fedhist: Fedhist) -> None:
-        assert fedhist(*SMALL, "--verbose", "--json").document()["released_items"] == 20
-
     def test_quiet_says_nothing_and_writes_all_the_same(self, fedhist: Fedhist) -> None:
         outcome = fedhist(*SMALL, "--quiet", "--out", "r")
         assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
         assert Path("r/report.html").exists()
         assert fedhist("report", "r", "--force", "--quiet").out == ""
-
-    def test_flags_that_do_not_go_together(self, fedhist: Fedhist) -> None:
-        for flags, why in (
-            (("--quiet", "--verbose"), "one or the other"),
-            (("--trace", "--json"), "--trace with --out"),
-        ):
-            outcome = fedhist(*SMALL, *flags)
-            assert outcome.code == 2
-            assert why in outcome.err
 
 
 def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tuple[int, str]:

@@ -137,23 +137,6 @@ def test_the_other_commands_take_names_from_it(call) -> None:
     assert (code, "the release holders can't be predicted" in said) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ("run", "--plugin", "missing.py"),
-            "the plugin missing.py can't be read (No such file or directory)",
-        ),
-        (("run", "--selector", "mine", *SIZE), "unknown selector 'mine'"),
-        (("audit", "--plugin", "mine.py", "--only", "what"), "no check has 'what' in its name"),
-    ],
-)
-def test_mistakes_are_sentences(call, arguments: tuple[str, ...], sentence: str) -> None:
-    code, _, said = call(*arguments)
-    assert code == 2
-    assert sentence in said
-
-
 FEW = Effort(canaries=1, runs=500, slow_runs=1, gaussian_runs=1, masked_canaries=1)
 
 

@@ -83,15 +83,6 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     assert SELECTORS["ours"].name == "ours"
 
 
-def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, monkeypatch) -> None:
-    monkeypatch.chdir(samples)
-    first = fedhist.load_plugin("mine.py")
-    assert fedhist.load_plugin(samples / "mine.py") == first
-    (samples / "copy.py").write_text((samples / "mine.py").read_text())
-    with refused(InvalidFile, "registered-already", "copy.py"):
-        fedhist.load_plugin("copy.py")
-
-
 def forget_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As in an environment without the package."""
     restore([])
@@ -128,15 +119,6 @@ class TestInstalled:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert fitting(fedhist.Plan(**SMALL)) == names
-        sys.modules.pop("fedhist_mine")
-
-    def test_a_package_may_also_register_what_it_defines(self, install) -> None:
-        code = (SAMPLES / "mine.py").read_text()
-        install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert len(fedhist.Plan(**SMALL, selector="mine").plugins) == 1
-        assert registered()[0].source.package == "fedhist_mine"
         sys.modules.pop("fedhist_mine")
 
     def test_one_that_is_called_otherwise_is_left_out(self, install) -> None:

@@ -38,7 +38,6 @@ from tests.support.api import (
     select_request,
     tail_count,
 )
-from tests.support.api import PluginKind as Kind
 from tests.support.refusals import refused
 
 USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
@@ -475,12 +474,6 @@ def test_a_cell_that_is_run_again_replaces_and_another_source_is_refused():
     with refused(InvalidInput, "registered-already", "mine.py"):
         fedhist.register(type("Mine", (Middle,), {"name": "mine"}))
     assert SELECTORS["mine"].version == "1.0"
-
-
-def test_kinds_and_groups():
-    assert {kind.group for kind in Kind} == {
-        "fedhist.selectors", "fedhist.measurements", "fedhist.releases",
-    }  # fmt: skip
 
 
 def test_a_deployment_charges_what_it_declares(tmp_path):

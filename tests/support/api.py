@@ -43,8 +43,7 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
-        "user_squares user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
     ),
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
@@ -130,7 +129,7 @@ PLACES = {
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
-        "PluginKind=Kind blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
+        "blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
     ),
     "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
     "fedhist.protocol.privacy.calibration": (
