@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
     from fedhist.simulations.workbench.compare import compare
-    from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
     from fedhist.simulations.workbench.predict import predict
-    from fedhist.simulations.workbench.reporting import report
+    from fedhist.simulations.workbench.reporting import figure, report
     from fedhist.simulations.workbench.schedule import Schedule
     from fedhist.simulations.workbench.session import Session
 
@@ -72,10 +71,9 @@ _HOMES = {
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
     "simulations.workbench.compare": ("compare",),
-    "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
     "simulations.workbench.predict": ("predict",),
-    "simulations.workbench.reporting": ("report",),
+    "simulations.workbench.reporting": ("figure", "report"),
     "simulations.workbench.schedule": ("Schedule",),
     "simulations.workbench.session": ("Session",),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
@@ -27,12 +27,8 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     NAME is released, curve, scores, chances, users, budget, bytes or seconds. Only an evaluated run has the charts
     curve, scores, chances, users and seconds and, over an open domain without masking, bytes.
     """
-    from fedhist.simulations.figures.painting import FORMATS, save
-    from fedhist.simulations.workbench.drawing_figures import check_chart, draw
+    from fedhist.simulations.report.plot import FORMATS, draw, write_figure
 
     check_new_file(out, suffixes=FORMATS, force=force)
-    check_chart(name)
-    drawn = draw(folder, name)
-    with new_file(out, suffixes=FORMATS, force=force) as file:
-        save(drawn, file, out.suffix.lower().removeprefix("."))
+    write_figure(draw(folder, name), out, force=force)
     echo(f"written: {out}")

@@ -23,8 +23,6 @@ from fedhist.server.words import method, users_words
 from fedhist.simulations.datasets import DEFAULT_POINTS
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.tables import write_csv
-from fedhist.simulations.figures.painting import FORMATS, write_figure_file
-from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
 from fedhist.simulations.predict import (
     FLATNESS,
     PUBLIC_ONLY,
@@ -34,6 +32,7 @@ from fedhist.simulations.predict import (
     split_words,
     target_words,
 )
+from fedhist.simulations.report.plot import FORMATS, painted, plan_ahead_charts, write_figure
 from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.predict import GUESSES, MAX_POINTS, Answers, Question, answer, spread
 
@@ -84,14 +83,14 @@ def plan_here(flags: dict[str, Any], given: set[str]) -> None:
             write_csv(options.csv, document["rows"])
         if options.figure is not None:
             progress.phase("write")
-            drawn = draw_plan_ahead(
+            drawn = plan_ahead_charts(
                 epsilons,
                 document["rows"],
                 totals=options.best_split,
                 target=answers.target,
                 split=answers.split,
             )
-            write_figure_file(drawn, options.figure, force=True)
+            write_figure(painted(drawn), options.figure, force=True)
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:

@@ -13,7 +13,7 @@ from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
-from fedhist.simulations.figures.paper import draw_beyond
+from fedhist.simulations.paper.figures import draw_beyond
 
 SAME_TOTAL = (
     "epsilon 1.1 and delta 1/n (closed domains) or 1/(2n) (open domains) in total, neighbours zero-out"

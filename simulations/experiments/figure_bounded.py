@@ -11,7 +11,7 @@ from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.figures.paper import draw_bounded
+from fedhist.simulations.paper.figures import draw_bounded
 
 SIZES = (100, 200, 500, 1000, 2000, 5000)
 QUICK_SIZES = (100, 1000)

@@ -11,7 +11,7 @@ from fedhist.simulations.experiments.tables import Row, interval_text
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.figures.paper import draw_debias
+from fedhist.simulations.paper.figures import draw_debias
 
 ALPHAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 USERS = (100_000, 1_000_000)

@@ -19,7 +19,7 @@ from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet, draw_users
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.figures.paper import draw_bound
+from fedhist.simulations.paper.figures import draw_bound
 
 LARGEST = 1500
 LARGE = 1000

@@ -12,7 +12,7 @@ from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet, draw_users
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.figures.paper import draw_sparsity
+from fedhist.simulations.paper.figures import draw_sparsity
 
 FEW = 200
 """The paper's number: most users have fewer distinct items than this."""

@@ -19,7 +19,7 @@ from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Verdict, number_row
-from fedhist.simulations.figures.paper import draw_numbers
+from fedhist.simulations.paper.figures import draw_numbers
 
 SIZES = (100, 1000)
 """The numbers of most frequent words of Sentiment140."""

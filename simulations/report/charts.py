@@ -1,7 +1,7 @@
 """Charts as data, and as SVG inside of a page: lines or bars, a legend, and a table of their values.
 
-An SVG shows without a script, prints sharp, and takes its colours from the style sheet. `figures.painting` draws the
-same charts with matplotlib.
+An SVG shows without a script, prints sharp, and takes its colours from the style sheet. `plot` draws the same
+charts with matplotlib.
 """
 
 from __future__ import annotations

@@ -277,11 +277,11 @@ def run_comparison(
         )
         rows = rows_of(found.cells, found.plans, results, loaded.sizes, ranking=best_by)
         if out is not None:
-            from fedhist.simulations.figures.painting import draw_comparison
+            from fedhist.simulations.report.plot import comparison_figure, write_both
 
             write_csv(folder / "table.csv", rows)
             write_parquet(folder / "table.parquet", rows)
-            draw_comparison(rows, folder / "figure")
+            write_both(comparison_figure(rows), folder / "figure")
     for note in _failures(rows):
         tell(note)
     return Comparison(rows, found.cells, loaded)

@@ -1,16 +1,21 @@
-"""`fedhist.report`: a result or a folder of results as one HTML page."""
+"""`fedhist.report`: a result or a folder of results as one HTML page; `fedhist.figure`: its charts with matplotlib."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.report.comparison import experiment_page, is_experiment
+from fedhist.simulations.report.plot import draw
 from fedhist.simulations.report.run_data import drawn_from, read_run, run_of
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.workbench.spelling import python_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def report(result_or_folder: Result | str | Path, path: str | Path, *, force: bool = False) -> Path:
@@ -25,6 +30,19 @@ def report(result_or_folder: Result | str | Path, path: str | Path, *, force: bo
     """
     with python_words():
         return write_page(result_or_folder, Path(path), force=force)
+
+
+def figure(what: object, chart: str | None = None) -> Figure:
+    """A chart as a matplotlib figure, which a notebook shows and `savefig` writes. Nothing else of matplotlib changes.
+
+    Args:
+        what: what `fedhist.histogram` or `fedhist.simulate` returned, or the path of a run's result folder; or what
+            `fedhist.compare` or `fedhist.predict` returned, or a comparison's folder.
+        chart: of a run: released (the default), curve, scores, chances, users, budget, bytes or seconds. curve, scores,
+            chances, users and seconds need an evaluated run, and are NOT private.
+    """
+    with python_words():
+        return draw(what, chart)
 
 
 def write_page(result_or_folder: object, target: Path, *, force: bool) -> Path:

@@ -43,7 +43,8 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
@@ -80,7 +81,8 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
+        "share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
@@ -277,12 +279,11 @@ PLACES = {
     "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
     "fedhist.simulations.experiments.workers": "run_tasks",
     "fedhist.simulations.faults": "FaultAssignment FaultKind faults_of",
-    "fedhist.simulations.figures.painting": "draw_comparison painted painting_module= save_drawing=save",
-    "fedhist.simulations.figures.paper": (
-        "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
-    ),
     "fedhist.simulations.given_users": "GivenUsers",
     "fedhist.simulations.paper.baselines": "minimiser minimiser_sensitivity sharp_error sharp_range",
+    "fedhist.simulations.paper.figures": (
+        "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
+    ),
     "fedhist.simulations.paper.sentiment140": "read_sentiment140",
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve",
@@ -294,6 +295,9 @@ PLACES = {
     "fedhist.simulations.report.first_screen": "headline",
     "fedhist.simulations.report.over_time": "over_windows",
     "fedhist.simulations.report.page": "text",
+    "fedhist.simulations.report.plot": (
+        "comparison_figure draw_figure=draw painted plot_module= save_drawing=save write_both"
+    ),
     "fedhist.simulations.report.run_charts": "run_charts",
     "fedhist.simulations.report.run_data": "RunData read_run run_of",
     "fedhist.simulations.report.run_page": "run_page",
@@ -302,7 +306,6 @@ PLACES = {
     "fedhist.simulations.workbench.arguments": "Question RunSettings",
     "fedhist.simulations.workbench.carrying_out": "Asked carry_out carrying_out_module=",
     "fedhist.simulations.workbench.compare": "grid_of",
-    "fedhist.simulations.workbench.drawing_figures": "draw_figure=draw",
     "fedhist.simulations.workbench.reporting": "write_page",
     "fedhist.simulations.workbench.spelling": "in_python",
     "fedhist.simulations.workbench.watching": "Watcher",

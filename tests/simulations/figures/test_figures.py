@@ -10,15 +10,16 @@ import pytest
 from tests.builders import python
 from tests.support.api import (
     comparison_charts,
+    comparison_figure,
     draw_beyond,
     draw_bound,
     draw_bounded,
-    draw_comparison,
     draw_debias,
     draw_numbers,
     draw_sparsity,
+    write_both,
 )
-from tests.support.api import painting_module as painting
+from tests.support.api import plot_module as plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -73,9 +74,9 @@ BEYOND = [
     for ratio, result in ((0.5, "better"), (1.2, "worse"), (1.0, "not different"))
 ]  # fmt: skip
 DRAWN = {
-    "comparison": lambda stem: draw_comparison(COMPARED, stem),
-    "one value each": lambda stem: draw_comparison([compared(), compared("dpsgd")], stem),
-    "one trial": lambda stem: draw_comparison([compared(loss_low=None, loss_high=None)], stem),
+    "comparison": lambda stem: write_both(comparison_figure(COMPARED), stem),
+    "one value each": lambda stem: write_both(comparison_figure([compared(), compared("dpsgd")]), stem),
+    "one trial": lambda stem: write_both(comparison_figure([compared(loss_low=None, loss_high=None)]), stem),
     "numbers": lambda stem: draw_numbers(NUMBERS, stem),
     "bound": lambda stem: draw_bound(BOUND, stem),
     "bounded": lambda stem: draw_bounded(LOSSES, stem),
@@ -100,8 +101,9 @@ def test_each_is_valid_and_the_same_bytes_again(name, tmp_path):
 
 
 def test_charts_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
-    monkeypatch.setattr(painting, "MAX_CHARTS", 2)
-    svg, _ = draw_comparison([compared(data=f"set {number}") for number in range(5)], tmp_path / "one")
+    monkeypatch.setattr(plot, "MAX_CHARTS", 2)
+    drawn = comparison_figure([compared(data=f"set {number}") for number in range(5)])
+    svg, _ = write_both(drawn, tmp_path / "one")
     assert "the first 2 of 5 charts" in svg.read_text()
 
 
@@ -147,14 +149,15 @@ def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):
     code = (
         "import sys\n"
         "import io\n"
-        "from fedhist.simulations.figures import painting, paper, plan_ahead\n"
+        "from fedhist.simulations.paper import figures\n"
+        "from fedhist.simulations.report import plot\n"
         "from fedhist.simulations.report.charts import Line, LineChart\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from matplotlib import rcParams\n"
-        "before = {name: rcParams[name] for name in painting.RC}\n"
+        "before = {name: rcParams[name] for name in plot.RC}\n"
         "chart = LineChart('c', 't', 'x', 'y', truth=False, lines=(Line('a', 's0', [1, 2], [1, 2]),))\n"
-        "painting.save(painting.painted([chart]), io.BytesIO(), 'svg')\n"
+        "plot.save(plot.painted([chart]), io.BytesIO(), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
-        "assert {name: rcParams[name] for name in painting.RC} == before\n"
+        "assert {name: rcParams[name] for name in plot.RC} == before\n"
     )
     python("-c", code, cwd=tmp_path)

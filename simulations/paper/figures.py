@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.simulations.figures.painting import save_figure
 from fedhist.simulations.report.charts import (
     CHARTS_SUFFIX,
     SERIES,
@@ -21,6 +20,7 @@ from fedhist.simulations.report.charts import (
     write_charts,
 )
 from fedhist.simulations.report.comparison import Row
+from fedhist.simulations.report.plot import painted, write_both
 
 Files = tuple[Path, Path]
 _MAX_POINTS = 400
@@ -150,7 +150,7 @@ def _ratios(domain: str, method: str, rows: Sequence[Row]) -> BarChart:
 def _save(charts: Sequence[Chart], stem: Path, *, columns: int = 3, heading: Sequence[str] = ()) -> Files:
     """The figure, and beside it its charts for the folder's page."""
     write_charts(charts, heading, stem.with_name(f"{stem.name}{CHARTS_SUFFIX}"))
-    return save_figure(charts, stem, columns=columns, heading=heading)
+    return write_both(painted(charts, columns=columns, heading=heading), stem)
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[tuple[tuple[Any, ...], list[Row]]]:

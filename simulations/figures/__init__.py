@@ -1,1 +1,0 @@
-"""Figures, all in one style."""
