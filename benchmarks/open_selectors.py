@@ -30,7 +30,7 @@ from fedhist.simulations.experiments.trials import RoundOnes, SharedRoundOne, re
 USERS = 50_000
 PRIVATE = {
     "exponential-v": {"selector": "exponential-v"},
-    "v, paper's": {"selector": "exponential-v", "score_sensitivity": "paper"},
+    "v, paper's": {"selector": "exponential-v-paper"},
     "sharp": {"selector": "exponential-sharp"},
 }
 COLUMNS = {"oracle": {"selector": "oracle"}} | PRIVATE | {n: {"selector": n} for n in ("median", "p90")}

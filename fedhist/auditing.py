@@ -63,8 +63,13 @@ def audited(
         seed: makes it repeatable.
         on_finding: called with each finding as it comes.
     """
-    plugins = [one for one in registered() if identities is None or str(one) in identities]
-    checks = checks_of(plugins)
+    # The baselines of this package are among its own checks, in worlds that are known to be the worst.
+    wanted = [
+        one
+        for one in registered()
+        if (one.source.package != "fedhist" if identities is None else str(one) in identities)
+    ]
+    checks = checks_of(wanted)
     if identities is None:
         checks = (*all_checks(), *checks)
     elif not checks:

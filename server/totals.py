@@ -25,6 +25,7 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins import Kind, found
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Cost
@@ -105,9 +106,12 @@ def planned(*, total_epsilon: float | None = None, total_delta: float | None = N
 def default_choice(total_epsilon: float, **fields: Any) -> float:
     """The epsilon' of a plan that says only its total: the share that its selector wants."""
     usual = rounded_down(total_epsilon * CHOICE_SHARE)
-    plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "calibration": "analytic"})
     # Before items are found, the price of their noise is not known.
-    share = None if plan.items is None else selector_for(plan).share_of_total(plan)
+    if fields.get("domain", "closed") != "closed":
+        return usual
+    # A rule from outside may have no noise for an epsilon as large as the total.
+    plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "release": None})
+    share = selector_for(plan).share_of_total(plan)
     if share is None:
         return usual
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
@@ -173,8 +177,8 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
     def above(epsilon: float) -> float:
         return tight_total(planned_charges(plan(epsilon))).epsilon - total
 
-    # The paper's formula ends at 1.
-    end = 1.0 if dict(fields).get("calibration") == "classic" else math.inf
+    rule = found(Kind.RELEASE, dict(fields).get("release"))
+    end = math.inf if rule is None else float(rule.thing.most_epsilon)
     most = min(total, end)
     first = plan(most)
     others = _sum(first).epsilon - most

@@ -129,9 +129,9 @@ class Binning:
 
 
 def is_predicted(plan: Plan) -> bool:
-    """Whether the errors of the plan's release are known here: not of items one by one, nor of rules from outside."""
-    rule = rule_for(plan)
-    return rule.name in RULES.built_in and rule.measures in (ClippedSum.name, KeptItems.name)
+    """Whether the errors of the plan's release are known: not of single items, nor of rules that build on their own."""
+    rule, own = rule_for(plan), [type(RULES[name]).build for name in RULES.built_in]
+    return type(rule).build in own and rule.measures in (ClippedSum.name, KeptItems.name)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     from fedhist.protocol.plugins import registered
     from fedhist.simulations.audit.findings import DEEP, QUICK
 
-    plugins = tuple(str(plugin) for plugin in registered())
+    plugins = tuple(str(plugin) for plugin in registered() if plugin.source.whole)
     effort = DEEP if deep else QUICK
     result = audited(plugins or None, only=only, effort=effort, seed=seed, on_finding=_print_progress)
     if as_json:

@@ -32,7 +32,7 @@ GROUPS = (
     OptionGroup(
         "Privacy",
         "--epsilon --delta --total-epsilon --target-error --best-split --ledger",
-        "--total-delta --spare --epsilon-select --delta-select --neighbours --minimum-cohort --calibration",
+        "--total-delta --spare --epsilon-select --delta-select --neighbours --minimum-cohort",
     ),
     OptionGroup(
         "Method",

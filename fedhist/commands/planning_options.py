@@ -15,9 +15,9 @@ from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_POINTS, DEF
 
 _FROM_RUN = (
     "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "mechanism",
-    "release", "known_items", "score_sensitivity", "selector",
+    "release", "known_items", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
-    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration", "plugin",
+    "min_threshold", "max_threshold", "candidates", "sparsity", "plugin",
 )  # fmt: skip
 
 

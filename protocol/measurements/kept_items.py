@@ -63,7 +63,7 @@ class KeptItems(Measurement[Bound]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """One release above a bar, which is without masks."""
-        return plan.release in cls.releases and plan.is_open
+        return cls.released_by(plan) and plan.is_open
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

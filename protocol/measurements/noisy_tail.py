@@ -224,7 +224,7 @@ def select_multiplier(plan: Plan) -> float:
             advice="set --delta-select, or use --mechanism laplace, which needs none",
             code="no-delta-select",
         )
-    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
+    return noise_multiplier(plan.epsilon_select, plan.delta_select)
 
 
 def round_weights(weights: Integers, shift: int) -> Integers:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan.fields import RELEASE_NAMES
-from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.plugins import measured_by
+from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -22,6 +23,8 @@ _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-15, 1e15
 _SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
+_ABOVE_A_BAR = "kept-items"
+"""The measurement that rules from outside may release over an open domain."""
 
 
 def usual_delta(users: float) -> float:
@@ -96,12 +99,12 @@ def check_mechanism(plan: Plan) -> None:
 def check_domain(plan: Plan) -> None:
     """Refuse settings that the plan's domain does not have."""
     if plan.is_open:
-        if plan.release not in RELEASE_NAMES:
+        if plan.release not in RELEASE_NAMES and measured_by(plan.release) != _ABOVE_A_BAR:
             raise InvalidPlan(
                 f"the release {plan.release!r} over an open domain",
                 allowed=", ".join(RELEASE_NAMES),
-                advice="leave --release out, or list the items with --items-file: rules from outside are for closed "
-                "domains",
+                advice="leave --release out, or list the items with --items-file: rules from outside for open domains "
+                f"release {_ABOVE_A_BAR}",
                 code="unknown-release",
             )
         if plan.mechanism != "laplace" and not plan.discovers:
@@ -165,7 +168,7 @@ def check_budgets(plan: Plan) -> None:
                 f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2", code="out-of-range"
             )
     if plan.mechanism != "laplace" or plan.discovers:
-        noise_multiplier(plan.epsilon, plan.delta, calibration=plan.calibration)
+        plan.multiplier  # noqa: B018 - raises
 
 
 def check_thresholds(plan: Plan) -> None:

@@ -137,7 +137,7 @@ def discovery_of(plan: Plan) -> Discovery:
     laplace = {"gaussian": 0.0, "laplace": 1 - _BARS}.get(plan.mechanism, _LAPLACE_OF_AUTO)
     # A release with Laplace noise alone has no delta for a Gaussian one: its noise is in discovery only.
     gaussian = 1 - _BARS if plan.mechanism == "laplace" else 1 - _BARS - laplace
-    multiplier = noise_multiplier(plan.epsilon, plan.delta * gaussian, calibration=plan.calibration)
+    multiplier = noise_multiplier(plan.epsilon, plan.delta * gaussian)
     widest = multiplier * max(1 / math.sqrt(min(SHARES)), math.sqrt(USER_ITEMS / COVERAGE_SHARE))
     bits = min(_MOST_BITS, _WIDEST_BITS - 1 - math.ceil(math.log2(widest)))
     if bits < _LEAST_BITS:

@@ -11,10 +11,9 @@ import operator
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.calibration import Calibration
 from fedhist.protocol.privacy.neighbours import Neighbours
 
 TABLE_TRUST = (
@@ -26,7 +25,7 @@ TABLE_TRUST = (
 SELECTOR_NAMES = ("weighted-quantile", "quantile", "exponential-v", "fixed", "oracle")
 """The selectors of the project: any other one comes from outside."""
 
-RELEASE_NAMES = ("discover", "truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
+RELEASE_NAMES = ("discover", "truncated-laplace", "laplace-threshold")
 """The releases of the project that a plan may name."""
 
 MECHANISMS = ("gaussian", "laplace")
@@ -84,7 +83,8 @@ class PlanFields:
         "How the threshold, the contribution bound of a user, is chosen. Closed domain, and after a discovery: "
         "weighted-quantile, quantile (laplace, or debias). One release above a bar: exponential-v. Without a choice: "
         "fixed, which takes --threshold. The paper's, for comparison: dpsgd, output-perturbation, m-quantile; above a "
-        "bar exponential-sharp. Not private, for comparison: oracle; above a bar also median, p90.",
+        "bar exponential-v-paper, exponential-sharp. Not private, for comparison: oracle; above a bar also median, "
+        "p90.",
         filled_in="weighted-quantile; quantile with debias; exponential-v for one release above a bar",
         symbol="NAME",
     )
@@ -146,22 +146,15 @@ class PlanFields:
         filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )
-    calibration: Calibration = field(
-        default="analytic",
-        metadata=_about(
-            "How much Gaussian noise epsilon and delta need: analytic is the least there is (Balle & Wang), classic "
-            "the paper's formula, for epsilon up to 1.",
-            choices=get_args(Calibration),
-        ),
-    )
     minimum_cohort: int = _field(
         1, "The number of users that have to answer; with fewer, nothing is released.", symbol="N"
     )
     release: str | None = _field(
         None,
         "How the histogram is released. Open domain: discover finds the items first and then counts them; "
-        "truncated-laplace, laplace-threshold and laplace-threshold-paper are one release of the items whose noisy "
-        "count is above a bar.",
+        "truncated-laplace and laplace-threshold are one release of the items whose noisy count is above a bar. The "
+        "paper's, for comparison: laplace-threshold-paper over an open domain; over a closed one classic-gaussian, "
+        "Gaussian noise of the classic formula, for epsilon up to 1.",
         filled_in="discover for an open domain",
         symbol="NAME",
     )
@@ -170,12 +163,6 @@ class PlanFields:
         "Open domain, discover: items that are public already, one a line. They are counted without being found "
         "first.",
         symbol="FILE",
-    )
-    score_sensitivity: str = _field(
-        "range",
-        "Selector exponential-v: how far one user can move the score of a threshold. range: by its exact range; paper: "
-        "by 5/2 of the largest threshold, the paper's bound.",
-        choices=("range", "paper"),
     )
     debias: str | None = _field(
         None,

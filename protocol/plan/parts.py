@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedhist.protocol.privacy.bars import OpenNoiseKind
-
 
 @dataclass(frozen=True)
 class Closed:
@@ -25,9 +23,9 @@ class Closed:
 
 @dataclass(frozen=True)
 class Open:
-    """Items that nobody can list, and the noise and bar that they are released with."""
+    """Items that nobody can list, and the name of the noise and bar that they are released with."""
 
-    release: OpenNoiseKind
+    release: str
 
 
 @dataclass(frozen=True)

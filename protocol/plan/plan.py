@@ -39,7 +39,15 @@ from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
-from fedhist.protocol.plugins import Kind, check_described, check_same, found, named_by, read_names
+from fedhist.protocol.plugins import (
+    Kind,
+    check_described,
+    check_same,
+    found,
+    named_by,
+    plugin_named,
+    read_names,
+)
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -229,7 +237,7 @@ class Plan(PlanFields):
         """What only an open domain has."""
         if self.release is None or self.discovers:
             raise LookupError("this plan does not release keys above a bar: ask plan.is_open first")
-        return Open(release=cast(OpenNoiseKind, self.release))
+        return Open(release=self.release)
 
     @cached_property
     def masks(self) -> Masks:
@@ -292,7 +300,17 @@ class Plan(PlanFields):
     @cached_property
     def multiplier(self) -> float:
         """The Gaussian's standard deviation for each unit of l2 sensitivity."""
-        return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+        least, rule = noise_multiplier(self.epsilon, self.delta), plugin_named(Kind.RELEASE, self.release)
+        if rule is None:
+            return least
+        multiplier = float(rule.thing.multiplier(self.epsilon, self.delta))
+        if not least <= multiplier < math.inf:
+            raise InvalidPlan(
+                f"the release rule {rule.name} has Gaussian noise of {multiplier:.4g} times the sensitivity",
+                allowed=f"at least {least:.4g} times, which epsilon and delta need",
+                code="too-little-noise",
+            )
+        return multiplier
 
     @property
     def item_share(self) -> float:
@@ -375,9 +393,12 @@ class Plan(PlanFields):
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""
-        return bars_for(
-            self.open.release, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours
-        )
+        rule = plugin_named(Kind.RELEASE, self.release)
+        if rule is not None:
+            noises: list[OpenNoise] = rule.thing.open_noises(self, thresholds)
+            return noises
+        kind = cast(OpenNoiseKind, self.open.release)
+        return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
 
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.

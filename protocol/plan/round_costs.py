@@ -14,9 +14,9 @@ noise is known if it is one of the project's own:
 The selector `oracle` reads exact sums, and a method from outside may say that it is not private: `promises` has the
 answer, for devices that refuse such plans.
 
-Releases of rules from outside and those above a bar are approximate. Charges of a server that runs the plan are never
-above this, in any of the four numbers (a test compares them for every kind of plan). The slack of noise in shares of
-devices, below 10^-40, is the only thing left out: it is lost in the rounding of the sums.
+A rule from outside costs what this side's own copy declares. A release above a bar is approximate. Charges of a server
+that runs the plan are never above this, in any of the four numbers (a test compares them for every kind of plan). The
+slack of noise in shares of devices, below 10^-40, is the only thing left out: it is lost in the rounding of the sums.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedhist.protocol.plan.discovery_terms import ways_to_release
 from fedhist.protocol.plan.fields import SELECTOR_NAMES
 from fedhist.protocol.plan.plan import Plan
 from fedhist.protocol.plan.table_terms import most_of_table
-from fedhist.protocol.plugins import Kind, measured_by, plugin_named
+from fedhist.protocol.plugins import Kind, plugin_named
 from fedhist.protocol.privacy.concentrated import (
     Spending,
     bounded_range_rho,
@@ -78,8 +78,11 @@ def release_cost(plan: Plan) -> Spending:
     if plan.discovers:
         rho, failure = max(map(way_rho, ways_to_release(plan))), plan.discovery.most_of_bars
         return Spending(cost.epsilon, cost.delta, rho, failure)
-    if plan.is_open or measured_by(plan.release) is not None:
+    rule = plugin_named(Kind.RELEASE, plan.release)
+    if plan.is_open or (rule is not None and plan.chooses_mechanism):
         return Spending.of_cost(cost)
+    if rule is not None:
+        return _declared(cost, rule.thing.charges(plan, None))
     gaussian = 0.0 if plan.mechanism == "laplace" else gaussian_rho(plan.multiplier)
     laplace = 0.0 if plan.mechanism == "gaussian" else pure_rho(cost.epsilon)
     return Spending(cost.epsilon, cost.delta, max(gaussian, laplace), 0.0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from fedhist.protocol.privacy.calibration import Calibration
 from fedhist.protocol.privacy.neighbours import Neighbours
 
 
@@ -26,11 +25,9 @@ class PlanSettings(TypedDict, total=False):
     max_threshold: float
     candidates: int
     sparsity: int | None
-    calibration: Calibration
     minimum_cohort: int
     release: str | None
     known_items: str | None
-    score_sensitivity: str
     debias: str | None
     masking: str
     participants: int | None

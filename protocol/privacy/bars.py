@@ -52,7 +52,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l1
 from fedhist.protocol.privacy.noise import LARGEST_LAPLACE_SCALE, discrete_laplace, laplace_scale
 from fedhist.protocol.privacy.randomness import Source
 
-OpenNoiseKind = Literal["truncated-laplace", "laplace-threshold", "laplace-threshold-paper"]
+OpenNoiseKind = Literal["truncated-laplace", "laplace-threshold"]
 
 # One step of the bar changes a delta by a factor of at least 1 + 2^-51, scales being at most 2^51. Of these digits,
 # differences lose 16, powers 19, and the third-order differences of a variance 46.
@@ -126,7 +126,13 @@ def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbour
 
 
 def bars_for(
-    kind: OpenNoiseKind, thresholds: Iterable[int], *, epsilon: float, delta: float, neighbours: Neighbours
+    kind: OpenNoiseKind,
+    thresholds: Iterable[int],
+    *,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    lowest: Callable[[int, Fraction], int] | None = None,
 ) -> list[OpenNoise]:
     """The noise and bar of each candidate threshold, in their order.
 
@@ -134,7 +140,14 @@ def bars_for(
     |---|---|---|
     | truncated-laplace | discrete Laplace, cut to [-bar, bar] | the least that is private |
     | laplace-threshold | discrete Laplace | the least that is private |
-    | laplace-threshold-paper | discrete Laplace | the paper's, which is never lower |
+
+    Args:
+        kind: a row of the table.
+        thresholds: whole numbers of at least 1.
+        epsilon: above 0.
+        delta: strictly between 0 and 1/2.
+        neighbours: the relation that the guarantee is about.
+        lowest: of laplace-threshold, the lowest bar to take for a threshold and a scale, where a lower one is private.
 
     Raises:
         InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
@@ -162,23 +175,38 @@ def bars_for(
                 advice="it is the number of items that each user keeps",
                 code="bad-threshold",
             )
-        noises.append(_calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours)))
+        scale = _scale(int(threshold), float(epsilon), Neighbours(neighbours))
+        noise = _calibrated(
+            kind,
+            int(threshold),
+            scale,
+            float(delta),
+            neighbours=Neighbours(neighbours),
+            lowest=None if lowest is None else lowest(int(threshold), scale),
+        )
+        noises.append(noise)
     return noises
 
 
 @functools.lru_cache(maxsize=2**14)
 def _calibrated(
-    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
+    kind: OpenNoiseKind,
+    threshold: int,
+    scale: Fraction,
+    delta: float,
+    *,
+    neighbours: Neighbours,
+    lowest: int | None,
 ) -> OpenNoise:
-    scale = _scale(threshold, epsilon, neighbours)
     with localcontext(_exact(_DIGITS)):
         if kind == "truncated-laplace":
             bar, achieved = _truncated_bar(threshold, scale, delta, neighbours)
         else:
-            bar, achieved = _threshold_bar(threshold, scale, delta, printed=kind == "laplace-threshold-paper")
+            bar, achieved = _threshold_bar(threshold, scale, delta, lowest)
         return OpenNoise(kind, scale, bar, _round_up(achieved))  # audited: bar
 
 
+@functools.lru_cache(maxsize=2**14)
 def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
     """Delta/epsilon, rounded up to what can be drawn."""
     sensitivity = clipped_sum_l1(threshold, domain_size=_MORE_THAN_ONE_ITEM, neighbours=neighbours)
@@ -216,8 +244,8 @@ def _truncated_bar(
     return _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
 
 
-def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bool) -> tuple[int, Decimal]:
-    """A bar t for noise that is not cut: the least that is private, or the paper's, and its delta.
+def _threshold_bar(threshold: int, scale: Fraction, delta: float, lowest: int | None) -> tuple[int, Decimal]:
+    """A bar t for noise that is not cut: the least that is private, of all or from `lowest` on, and its delta.
 
     From r_k = q^(t+1-k) / (1 + q) with q = e^(-1/b). Proof, for both relations at once.
 
@@ -230,10 +258,6 @@ def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bo
       -ln(1 - r_k) is convex: m such counts are worst as C - m + 1 and m - 1 ones, and that is convex in m. So the
       worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
       reaches it.
-
-    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for zero-out and noise on the real line. Here
-    b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
-    be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
     """
     ratio = (-1 / _decimal(scale)).exp()
     other_units = ratio ** (threshold - 1) if threshold > 1 else Decimal(1)
@@ -242,9 +266,8 @@ def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bo
         one_key = ratio ** (bar + 1 - threshold) / (1 + ratio)
         return max(one_key, _any_of(threshold, one_key * other_units, unless_below=one_key))
 
-    if printed:
-        bar = math.ceil(threshold + _decimal(scale) * (threshold / (2 * Decimal(delta))).ln())
-        return _least_bar(delta_at, Decimal(delta), guess=bar, above=bar - 1)
+    if lowest is not None:
+        return _least_bar(delta_at, Decimal(delta), guess=lowest, above=lowest - 1)
     # C keys of count 1 may pass with chance 1 - (1 - delta)^(1/C) each: 1 - e^-share, about share e^(-share/2).
     share = -math.log1p(-delta) / threshold
     log_each = math.log(-math.log1p(-delta)) - math.log(threshold) - share / 2

@@ -6,11 +6,9 @@ import functools
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard
 
 from fedhist.protocol.errors import InvalidPlan
-
-Calibration = Literal["analytic", "classic"]
 
 # Outside of these the classic formula is used, which is valid too: such noise is useless, or such a delta is none.
 _LEAST_EPSILON, _LEAST_DELTA = 1e-6, 1e-300
@@ -36,36 +34,24 @@ def check_delta(value: float, name: str) -> None:
         )
 
 
-def noise_multiplier(epsilon: float, delta: float, *, calibration: Calibration = "analytic") -> float:
-    """The standard deviation of Gaussian noise, per unit of l2 sensitivity, that is (epsilon, delta)-private.
+@functools.lru_cache(maxsize=1024, typed=True)
+def noise_multiplier(epsilon: float, delta: float) -> float:
+    """The least standard deviation of Gaussian noise, per unit of l2 sensitivity, that is (epsilon, delta)-private.
 
-    | calibration | what it is                                                     | epsilon      |
-    |-------------|----------------------------------------------------------------|--------------|
-    | analytic    | the least noise there is (Balle & Wang 2018, theorem 8)        | any above 0  |
-    | classic     | sqrt(2 ln(1.32 / delta)) / epsilon, as in Liu et al.           | at most 1    |
-
-    The result is rounded up, never down: its true delta does not exceed the one asked for.
+    Balle & Wang 2018, theorem 8. It is rounded up, never down: its true delta does not exceed the one asked for.
     """
     check_epsilon(epsilon, "epsilon")
     check_delta(delta, "delta")
-    match calibration:
-        case "analytic":
-            return _analytic_multiplier(float(epsilon), float(delta))
-        case "classic":
-            if epsilon > 1:
-                raise InvalidPlan(
-                    f"the classic calibration was asked for epsilon = {epsilon!r}",
-                    allowed="epsilon of at most 1, where its proof holds",
-                    advice="use --calibration analytic, which holds for every epsilon",
-                    code="classic-above-1",
-                )
-            return _classic_multiplier(epsilon, delta)
-        case _:
-            raise InvalidPlan(
-                f"the calibration is {calibration!r}",
-                allowed=" or ".join(map(repr, get_args(Calibration))),
-                code="unknown-calibration",
-            )
+    epsilon, delta = float(epsilon), float(delta)
+    enough = classic_multiplier(min(epsilon, 1.0), delta)
+    if epsilon < _LEAST_EPSILON or delta < _LEAST_DELTA:
+        return enough
+    return _least(lambda multiplier: gaussian_delta(multiplier, epsilon) <= delta, enough)
+
+
+def classic_multiplier(epsilon: float, delta: float) -> float:
+    """sqrt(2 ln(1.32 / delta)) / epsilon: enough for an epsilon of at most 1, as in Liu et al."""
+    return math.sqrt(2 * math.log(1.32 / delta)) / epsilon
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
@@ -76,18 +62,6 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
     if gaussian_delta(multiplier, 0.0) <= delta:
         return 0.0
     return _least(lambda epsilon: gaussian_delta(multiplier, epsilon) <= delta, high * (1 + 1e-12))
-
-
-def _classic_multiplier(epsilon: float, delta: float) -> float:
-    return math.sqrt(2 * math.log(1.32 / delta)) / epsilon
-
-
-@functools.lru_cache(maxsize=1024)
-def _analytic_multiplier(epsilon: float, delta: float) -> float:
-    enough = _classic_multiplier(min(epsilon, 1.0), delta)
-    if epsilon < _LEAST_EPSILON or delta < _LEAST_DELTA:
-        return enough
-    return _least(lambda multiplier: gaussian_delta(multiplier, epsilon) <= delta, enough)
 
 
 def _least(suffices: Callable[[float], bool], enough: float) -> float:

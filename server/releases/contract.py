@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,8 @@ from fedhist.protocol.labels.item_origin import ItemOrigin, why_never_private
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.bars import OpenNoise, bars_for
+from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import Selection
@@ -282,6 +285,23 @@ class ReleaseRule(ABC):
     def warnings(self, plan: Plan) -> dict[str, str]:
         """Why such a plan's release can't be of use and what to change, by a short name; from the plan alone."""
         return {}
+
+    most_epsilon: ClassVar[float] = math.inf
+    """The largest epsilon that its noise is made for."""
+
+    def multiplier(self, epsilon: float, delta: float) -> float:
+        """The Gaussian's standard deviation for each unit of l2 sensitivity, of which a plan makes grid and price."""
+        return noise_multiplier(epsilon, delta)
+
+    def open_noises(self, plan: Plan, thresholds: Integers) -> list[OpenNoise]:
+        """Over an open domain, the noise and the bar at each threshold; scores of thresholds ask for them, too."""
+        return bars_for(
+            "truncated-laplace",
+            thresholds,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            neighbours=plan.neighbours,
+        )
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""

@@ -300,4 +300,4 @@ def gaussian_charge(plan: Plan, sensitivity: float, *, steps: int) -> Charge:
 
 def whole_multiplier(plan: Plan) -> float:
     """The noise multiplier of a single Gaussian mechanism that costs (eps', delta')."""
-    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
+    return noise_multiplier(plan.epsilon_select, plan.delta_select)

@@ -55,12 +55,9 @@ def score_range(plan: Plan) -> float:
     A user of total m (cut to C_m) adds f(C) = 2 max(m - C, 0) + g(C) to V(C), where 0 <= g(C) <= min(m, C), because
     the user's parts of the A_j(C) sum to min(m, C) and the minimum with t grows by no more. Zero out: 0 <= f(C)
     <= 2 C_m - C_min. Replace a by b, say m_a <= m_b: f_b - f_a is at most 2 m_b - m_a and at least -m_a, by cases
-    C < m_a, between, and C > m_b; so its range is at most 2 m_b <= 2 C_m. The paper's sensitivity 5 C_m/2, with the
-    usual factor 2, allows for 5 C_m.
+    C < m_a, between, and C > m_b; so its range is at most 2 m_b <= 2 C_m.
     """
     largest = float(plan.candidate_steps[-1])
-    if plan.score_sensitivity == "paper":
-        return 5 * largest
     smallest = float(plan.candidate_steps[0])
     return 2 * largest if plan.neighbours is Neighbours.REPLACE_ONE else 2 * largest - smallest
 
@@ -69,7 +66,7 @@ class ExponentialV(ScoringSelector):
     """P(C) proportional to exp(-eps' V(C) / R), R the range of one user's change of V. Pure epsilon'.
 
     Deviation from the paper: R instead of twice a sensitivity of 5 C_m/2, because only differences between candidates
-    matter; the paper's is selectable. The score is -V, and delta' is not used.
+    matter. The score is -V, and delta' is not used.
     """
 
     name = "exponential-v"
@@ -77,9 +74,13 @@ class ExponentialV(ScoringSelector):
 
     range_costs = True
 
+    def range_of(self, plan: Plan) -> float:
+        """R, in counts."""
+        return score_range(plan)
+
     def resolution(self, plan: Plan) -> float:
         """The same as for every score over an open domain."""
-        return users_in_range(plan, score_range(plan))
+        return users_in_range(plan, self.range_of(plan))
 
     def check(self, plan: Plan) -> None:
         """The score is made for a release with a bar."""
@@ -87,11 +88,11 @@ class ExponentialV(ScoringSelector):
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism; its sensitivity is half of the range."""
-        return (exponential_charge(plan, score_range(plan) / 2, score="V"),)
+        return (exponential_charge(plan, self.range_of(plan) / 2, score="V"),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""
-        return choice_by_range(plan, -error_bound(plan, reading_as(OpenTail, statistic)), score_range(plan))
+        return choice_by_range(plan, -error_bound(plan, reading_as(OpenTail, statistic)), self.range_of(plan))
 
 
 def users_in_range(plan: Plan, change: float) -> float:

@@ -44,7 +44,7 @@ class Method:
     by_total: bool = False
 
 
-_CLASSIC = {"mechanism": "gaussian", "calibration": "classic"}
+_CLASSIC = {"mechanism": "gaussian", "release": "classic-gaussian"}
 _QUANTILE = {"mechanism": "gaussian", "selector": "weighted-quantile"}
 _ABOVE_BAR = {"mechanism": "laplace", "release": "truncated-laplace"}
 
@@ -65,8 +65,7 @@ OPEN = {
         PAPER,
         {
             "mechanism": "laplace",
-            "selector": "exponential-v",
-            "score_sensitivity": "paper",
+            "selector": "exponential-v-paper",
             "release": "laplace-threshold-paper",
         },
     ),

@@ -21,8 +21,8 @@ SEVERAL = (
 """The settings that may have several values."""
 
 SINGLE = (
-    "domain", "min_threshold", "candidates", "sparsity", "neighbours", "calibration", "known_items",
-    "score_sensitivity", "corrupt_share", "dropout_share",
+    "domain", "min_threshold", "candidates", "sparsity", "neighbours", "known_items",
+    "corrupt_share", "dropout_share",
     "max_items", "max_item_bytes",
 )  # fmt: skip
 """The settings that all combinations share."""

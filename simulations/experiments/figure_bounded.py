@@ -21,7 +21,7 @@ STAND_IN_USERS = (20_000, 100_000)
 SIMILAR = 1.25
 """A loss is similar to another if it is at most this multiple of it."""
 
-SETTINGS: Mapping[str, Any] = BUDGET | {"mechanism": "gaussian", "calibration": "classic"}
+SETTINGS: Mapping[str, Any] = BUDGET | {"mechanism": "gaussian", "release": "classic-gaussian"}
 """The paper's noise, sigma^2 = 2 log(1.32/delta)/epsilon^2."""
 
 COLUMNS = {

@@ -48,10 +48,12 @@ READINGS = {
 
 def cells_for(users: UserSet) -> dict[str, Cell]:
     """The four columns. Candidates 10, 20, ..., 1500; the exponential mechanism with sensitivity 5 C_m/2."""
-    on_grid = SETTINGS | {"min_threshold": 10.0, "score_sensitivity": "paper"}
+    on_grid = SETTINGS | {"min_threshold": 10.0}
     return {
         "best C": Cell(users=users, settings=on_grid | {"selector": "oracle"}, paper_grid=True),
-        "private C": Cell(users=users, settings=on_grid | {"selector": "exponential-v"}, paper_grid=True),
+        "private C": Cell(
+            users=users, settings=on_grid | {"selector": "exponential-v-paper"}, paper_grid=True
+        ),
         "median": Cell(users=users, settings=SETTINGS, exact="median"),
         "90 % quantile": Cell(users=users, settings=SETTINGS, exact="p90"),
     }

@@ -27,7 +27,7 @@ from fedhist.server.coordinator import run_rounds
 from fedhist.server.declared import is_private
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import SELECTORS, selector_for
-from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
+from fedhist.server.selection.exponential_v import ExponentialV, capped_error, choice_by_range
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.totals import plan_for_total
 from fedhist.simulations.engines.in_process import exact_total
@@ -248,7 +248,9 @@ def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan
     """The plan at a threshold that exponential-v chose by V(C) with t(C)/2 for t(C)."""
     statistic = read_statistic(plan, transport.total(select_request(plan)))
     caps = [noise.bar // 2 for noise in plan.open_noises(plan.candidate_steps)]
-    choice = choice_by_range(plan, -capped_error(statistic, caps), score_range(plan))
+    selector = selector_for(plan)
+    assert isinstance(selector, ExponentialV)  # noqa: S101 - the V(C) whose bar is halved
+    choice = choice_by_range(plan, -capped_error(statistic, caps), selector.range_of(plan))
     chosen = choice.draw(source=source.fork("server", "select", "half penalty")).threshold
     return replace(plan, selector="fixed", threshold=chosen.value)
 

@@ -7,8 +7,10 @@ that fedhist does not know itself is looked for there. Nothing else imports them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.bars import OpenNoise, bars_for
+from fedhist.protocol.privacy.calibration import classic_multiplier
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import (
@@ -31,6 +35,8 @@ from fedhist.protocol.privacy.neighbours import (
     tail_weight,
 )
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.releases.central_noise import CentralNoise
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.selection.contract import (
     ANY_NORM,
     Baseline,
@@ -48,10 +54,12 @@ from fedhist.server.selection.contract import (
     whole_multiplier,
 )
 from fedhist.server.selection.crossing import falling, first_inside
-from fedhist.server.selection.exponential_v import choice_by_range, shares_of, users_in_range
+from fedhist.server.selection.exponential_v import ExponentialV, choice_by_range, shares_of, users_in_range
 
 STEPS = 400
 """T: enough for the mean of the last half to settle; the noise of T steps composes to that of one."""
+
+_DIGITS = 60
 
 # The sampler takes standard deviations up to 2^26; weights are cut coarser when theirs would pass half of it.
 _MAX_DEVIATION = 2.0**25
@@ -348,3 +356,66 @@ class TotalsQuantile(Baseline):
 
 
 MEDIAN, P90 = TotalsQuantile("median", 0.5), TotalsQuantile("p90", 0.9)
+
+
+class PaperV(ExponentialV):
+    """`exponential-v` with the paper's sensitivity 5 C_m/2, with the usual factor 2 for a range of 5 C_m."""
+
+    name = "exponential-v-paper"
+
+    def range_of(self, plan: Plan) -> float:
+        """Never below `score_range`."""
+        return 5 * float(plan.candidate_steps[-1])
+
+
+class PaperThreshold(KeysAboveBar):
+    """One release above the paper's bar C + (C/epsilon) ln(C/(2 delta)), for zero-out and noise on the real line.
+
+    Deviation: here b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one
+    of `laplace-threshold`, and would be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and
+    1 - (1 - delta)^(1/C) >= delta/C.
+    """
+
+    name = "laplace-threshold-paper"
+
+    def open_noises(self, plan: Plan, thresholds: Integers) -> list[OpenNoise]:
+        """Discrete Laplace noise and the paper's bar."""
+        return paper_bars(thresholds, epsilon=plan.epsilon, delta=plan.delta, neighbours=plan.neighbours)
+
+
+def paper_bars(
+    thresholds: Iterable[int], *, epsilon: float, delta: float, neighbours: Neighbours
+) -> list[OpenNoise]:
+    """The noise and the paper's bar at each threshold."""
+
+    def printed(threshold: int, scale: Fraction) -> int:
+        with localcontext(Context(prec=_DIGITS)):
+            above = (Decimal(threshold) / (2 * Decimal(delta))).ln()
+            return math.ceil(threshold + Decimal(scale.numerator) / Decimal(scale.denominator) * above)
+
+    return bars_for(
+        "laplace-threshold",
+        thresholds,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        lowest=printed,
+    )
+
+
+class ClassicGaussian(CentralNoise):
+    """The histogram of a closed domain with Gaussian noise of the paper's formula, which is proved up to epsilon 1."""
+
+    name = "classic-gaussian"
+    most_epsilon = 1.0
+
+    def multiplier(self, epsilon: float, delta: float) -> float:
+        """sqrt(2 ln(1.32 / delta)) / epsilon."""
+        if epsilon > self.most_epsilon:
+            raise InvalidPlan(
+                f"the release {self.name} was asked for epsilon = {epsilon!r}",
+                allowed="epsilon of at most 1, where its proof holds",
+                advice="leave --release out: the usual noise holds for every epsilon",
+                code="classic-above-1",
+            )
+        return classic_multiplier(epsilon, delta)

@@ -67,7 +67,7 @@ class TestFlags:
                 {
                     "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace-one",
                     "min_threshold": 2, "max_threshold": 64, "candidates": 32, "sparsity": 4,
-                    "calibration": "classic", "minimum_cohort": 800,
+                    "release": "classic-gaussian", "minimum_cohort": 800,
                 },
                 {},
             ),

@@ -375,6 +375,20 @@ def test_where_the_run_chooses_the_mechanism_a_rule_is_charged_for_what_it_says_
     assert not fedhist.simulate(USERS, Small(release="free", mechanism="auto"), seed=1).release.private
 
 
+@pytest.mark.parametrize("multiplier", [0.0, 1.0, math.inf, math.nan])
+def test_a_rule_can_t_have_less_gaussian_noise_than_epsilon_and_delta_need(multiplier):
+    class Quiet(CentralNoise):
+        name = "quiet"
+
+        def multiplier(self, epsilon, delta):
+            return multiplier
+
+    fedhist.register(Quiet)
+    with refused(InvalidPlan, "too-little-noise"):
+        Small(release="quiet")
+    assert Small(release="quiet", mechanism="laplace").plugins == ("release quiet",)
+
+
 def test_a_rule_can_t_call_itself_private():
     class Liar(CentralNoise):
         name = "liar"

@@ -22,7 +22,7 @@ Counts = npt.NDArray[np.int64]
 Make = Callable[..., Histograms]
 
 USERS, ITEMS = 60, 5
-GAUSSIAN = {"mechanism": "gaussian", "calibration": "classic", "delta": 0.05}
+GAUSSIAN = {"mechanism": "gaussian", "release": "classic-gaussian", "delta": 0.05}
 LAPLACE = {"mechanism": "laplace"}
 MECHANISMS = pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
 # Neighbouring candidates are 0.43 % apart, which is what C* on a grid may cost.

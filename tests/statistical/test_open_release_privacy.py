@@ -7,7 +7,8 @@ of that is a lower bound of delta. The printed algorithm noises every key of pos
 from __future__ import annotations
 
 import math
-from typing import get_args
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tests.support.api import (
     OpenNoiseKind,
     Source,
     bars_for,
+    paper_bars,
     truncated_laplace,
     uniform_below,
 )
@@ -55,9 +57,9 @@ def test_the_printed_algorithm_gives_a_user_of_a_million_items_a_delta_of_four_p
     assert -math.expm1(threshold * math.log1p(-passes(1))) < delta
 
 
-@pytest.mark.parametrize("kind", ["laplace-threshold", "laplace-threshold-paper"])
-def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(kind: OpenNoiseKind) -> None:
-    (noise,) = bars_for(kind, [10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)
+@pytest.mark.parametrize("bars", [partial(bars_for, "laplace-threshold"), paper_bars], ids=["least", "paper"])
+def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(bars: Any) -> None:
+    (noise,) = bars([10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)
     # A count of 0 is never noised here; the printed algorithm does, which is 1 below a count of 1.
     passes_with_one = chance_of_one(noise)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
@@ -97,13 +99,7 @@ def releases_with_a_key(noise: OpenNoise, *, literal: bool, trials: int, seed: i
 
 def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_often() -> None:
     delta, trials = 1e-3, 200
-    (noise,) = bars_for(
-        "laplace-threshold-paper",
-        [THRESHOLD],
-        epsilon=EPSILON,
-        delta=delta,
-        neighbours=Neighbours.ZERO_OUT,
-    )
+    (noise,) = paper_bars([THRESHOLD], epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT)
     hits = releases_with_a_key(noise, literal=True, trials=trials, seed=1)
     passes_with_one = chance_of_one(noise)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
@@ -113,13 +109,15 @@ def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_o
     assert stats.binomtest(hits, trials, delta, alternative="greater").pvalue < REJECTS
 
 
-@pytest.mark.parametrize("kind", get_args(OpenNoiseKind))
-def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: OpenNoiseKind) -> None:
+@pytest.mark.parametrize(
+    "bars",
+    [*(partial(bars_for, kind) for kind in get_args(OpenNoiseKind)), paper_bars],
+    ids=[*get_args(OpenNoiseKind), "paper"],
+)
+def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(bars: Any) -> None:
     # This few releases can distinguish such a delta from one and a half times as much.
     delta, trials = 0.2, 1200
-    (noise,) = bars_for(
-        kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT
-    )
+    (noise,) = bars(np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT)
     hits = releases_with_a_key(noise, literal=False, trials=trials, seed=2)
     expected = 1 - (1 - chance_of_one(noise)) ** THRESHOLD
     assert expected <= noise.delta * (1 + 1e-12)

@@ -133,7 +133,7 @@ PLACES = {
     ),
     "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
     "fedhist.protocol.privacy.calibration": (
-        "check_delta check_epsilon gaussian_delta gaussian_epsilon noise_multiplier"
+        "check_delta check_epsilon classic_multiplier gaussian_delta gaussian_epsilon noise_multiplier"
     ),
     "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
     "fedhist.protocol.privacy.composition": "basic_total epsilon_at tight_total",
@@ -278,7 +278,9 @@ PLACES = {
     "fedhist.simulations.experiments.workers": "run_tasks",
     "fedhist.simulations.faults": "FaultAssignment FaultKind faults_of",
     "fedhist.simulations.given_users": "GivenUsers",
-    "fedhist.simulations.paper.baselines": "minimiser minimiser_sensitivity sharp_error sharp_range",
+    "fedhist.simulations.paper.baselines": (
+        "minimiser minimiser_sensitivity paper_bars sharp_error sharp_range"
+    ),
     "fedhist.simulations.paper.figures": (
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
     ),

@@ -17,7 +17,9 @@ _SLACK = 1e-40
 def plans() -> list[tuple[str, Plan]]:
     """One of each kind, with each private selector that goes with it."""
     found = []
-    for name, plan in PLANS.items():
+    classic = replace(PLANS["gaussian"], release="classic-gaussian")
+    by_paper = replace(PLANS["open"], release="laplace-threshold-paper")
+    for name, plan in (PLANS | {"classic": classic, "paper's bar": by_paper}).items():
         for selector in SELECTORS.with_installed():
             for epsilon in (0.05, 1.0, 8.0):
                 try:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist import Plan
 from tests.oracles import gaussian_delta
-from tests.support.api import InvalidPlan, check_delta, check_epsilon, gaussian_epsilon, noise_multiplier
+from tests.support.api import (
+    InvalidPlan,
+    check_delta,
+    check_epsilon,
+    classic_multiplier,
+    gaussian_epsilon,
+    noise_multiplier,
+)
 from tests.support.refusals import refused
 
 EPSILONS = (0.001, 0.01, 0.1, 1.0, 5.0, 20.0, 50.0)
@@ -20,7 +28,7 @@ DELTAS = (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.4)
 
 def test_known_answers() -> None:
     assert noise_multiplier(1.0, 1e-6) == pytest.approx(4.22, abs=0.005)
-    assert noise_multiplier(1.0, 1e-6, calibration="classic") == pytest.approx(5.31, abs=0.005)
+    assert classic_multiplier(1.0, 1e-6) == pytest.approx(5.31, abs=0.005)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -64,19 +72,15 @@ def test_both_ways_agree_with_dp_accounting(epsilon: float, delta: float) -> Non
 def test_classic_noise_suffices_where_it_is_allowed_and_is_never_less_than_analytic(
     epsilon: float, delta: float
 ) -> None:
-    classic = noise_multiplier(epsilon, delta, calibration="classic")
+    classic = classic_multiplier(epsilon, delta)
     assert gaussian_delta(classic, epsilon) <= delta
     assert classic >= noise_multiplier(epsilon, delta)
 
 
 def test_classic_refuses_an_epsilon_above_one_because_its_proof_stops_there() -> None:
+    assert Plan(users=10, items=3, release="classic-gaussian").multiplier == classic_multiplier(1.0, 1e-6)
     with refused(InvalidPlan, "classic-above-1"):
-        noise_multiplier(1.0001, 1e-6, calibration="classic")
-
-
-def test_an_unknown_calibration_is_refused_with_the_known_ones() -> None:
-    with refused(InvalidPlan, "unknown-calibration", "'analytic'", "'classic'"):
-        noise_multiplier(1.0, 1e-6, calibration="exact")
+        Plan(users=10, items=3, release="classic-gaussian", epsilon=1.0001)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, 10**400, "1", None, True])

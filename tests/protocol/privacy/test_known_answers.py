@@ -19,6 +19,7 @@ from tests.support.api import (
     GaussianLoss,
     PrivacyLoss,
     Share,
+    classic_multiplier,
     gaussian_epsilon,
     growth_of_mean,
     noise_multiplier,
@@ -45,7 +46,7 @@ def entry(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
 def test_the_classic_multiplier_is_the_paper_s(epsilon: float, delta: float) -> None:
     with mpmath.workdps(40):
         exact = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.32") / mpmath.mpf(delta))) / mpmath.mpf(epsilon)
-        assert abs(noise_multiplier(epsilon, delta, calibration="classic") / exact - 1) < 1e-14
+        assert abs(classic_multiplier(epsilon, delta) / exact - 1) < 1e-14
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])

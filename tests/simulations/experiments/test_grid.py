@@ -42,12 +42,12 @@ def test_named_ones_that_do_not_go_together_are_left_out_and_counted() -> None:
 
 def test_an_epsilon_that_one_mechanism_refuses_stays_with_the_other() -> None:
     grid = found(
-        "weighted-quantile", mechanism=["gaussian", "laplace"], epsilon=[0.5, 2], calibration="classic"
+        "weighted-quantile", mechanism=["gaussian", "laplace"], epsilon=[0.5, 2], release="classic-gaussian"
     )
     assert [(plan.mechanism, plan.epsilon) for plan in grid.plans.values()] == [
         ("gaussian", 0.5), ("laplace", 0.5), ("laplace", 2.0),
     ]  # fmt: skip
-    assert "classic calibration" in (grid.note or "")
+    assert "classic-gaussian was asked for epsilon" in (grid.note or "")
 
 
 def test_masked_ones_have_participants_and_noise_from_devices_needs_masks() -> None:
