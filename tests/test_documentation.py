@@ -199,18 +199,6 @@ def test_flags_in_the_text_exist(page):
     assert used <= known, f"no command has {sorted(used - known)}"
 
 
-@named([README, START])
-def test_the_first_command_of_a_newcomer_is_there(page):
-    assert ["run"] in list(fedhist_commands(page))
-
-
-def test_the_page_on_ledgers_sets_a_limit_and_shows_what_is_left():
-    assert {arguments[1] for arguments in fedhist_commands(LEDGER) if arguments[0] == "ledger"} >= {
-        "limit",
-        "show",
-    }
-
-
 def test_the_table_of_exit_codes_is_that_of_the_help(fedhist):
     table = (DOCS / "commands.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
     codes = re.findall(r"^\| (\d+) \|", table.split("\n\n")[0], re.MULTILINE)

@@ -1,83 +1,23 @@
-"""Where Flower is allowed, and what a Flower bundle of this checkout holds."""
+"""What a Flower bundle of this checkout holds, and that nothing else loads Flower early."""
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedhist import InvalidInput
-from tests.builders import ROOT, nodes, python, sources
+from tests.builders import ROOT, python, sources
 from tests.support.api import ENVIRONMENT
 from tests.support.refusals import refused
 
-MAY_IMPORT_FLOWER = {
-    "client/flower.py",
-    "client/config.py",
-    "fedhist/client_app.py",
-    "server/app.py",
-    "server/grid_messages.py",
-    "server/grid_transport.py",
-    "fedhist/template/histogram_app/client_app.py",
-    "fedhist/template/histogram_app/server_app.py",
-    "simulations/engines/flower_simulation.py",
-}
-PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
 APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
-
-
-# What Flower offers to apps, and for a stand-in of its server and a rival in a benchmark what it does not.
-PRIVATE_IN_TESTS = {
-    "tests/scenarios/local_grid.py": "a ServerApp's task, which Flower's own process sets",
-    "benchmarks/message_cost.py": "the modules that Flower's own process of a message loads",
-    "benchmarks/masking.py": "Flower's SecAgg+, which is measured beside ours",
-}
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def flower_imports(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for path, text in texts.items():
-        for node in nodes(text):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                names = [node.module]
-            yield from ((path, name) for name in names if name.split(".")[0] == "flwr")
-
-
-def test_only_the_apps_and_the_flower_engines_import_flower() -> None:
-    assert {path for path, _ in flower_imports(sources())} == MAY_IMPORT_FLOWER
-
-
-def test_only_public_modules_of_flower_are_imported() -> None:
-    assert {name for _, name in flower_imports(sources())} <= PUBLIC
-
-
-def test_tests_benchmarks_and_pages_import_only_public_modules_too() -> None:
-    files = [path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
-    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
-    for page in (ROOT / "docs").glob("*.md"):
-        blocks = enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
-        texts |= {f"{page.name} {number}": text for number, text in blocks if "flwr" in text}
-    private = {path for path, name in flower_imports(texts) if name not in PUBLIC | {"flwr"}}
-    assert private == set(PRIVATE_IN_TESTS)
-
-
-def test_the_app_is_of_the_format_of_flower_s_hub() -> None:
-    """Flower checks the rest when the bundle is built."""
-    target = APP["flwr-version-target"]
-    assert APP["fab-format-version"] == 1
-    assert target.removesuffix(".0") in (ROOT / "docs/known-limits.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -90,16 +30,6 @@ def test_the_app_is_of_the_format_of_flower_s_hub() -> None:
 def test_nothing_loads_flower_before_it_is_needed(code: str) -> None:
     check = "import sys; assert not {'flwr', 'ray'} & set(sys.modules)"
     python("-c", f"{code}\n{check}", cwd=ROOT)
-
-
-def test_two_calls_plug_fedhist_in() -> None:
-    from fedhist.client import mount
-    from fedhist.server import run_on_grid
-    from tests.support.api import app_module as client_app
-    from tests.support.api import server_app_module as server_app
-
-    assert mount is client_app.mount
-    assert run_on_grid is server_app.run_on_grid
 
 
 @pytest.fixture(scope="module")

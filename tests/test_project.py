@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -27,12 +25,19 @@ LAYERS = {
     "simulations": {"display", "protocol", "client", "server", "simulations"},
 }
 HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray", "matplotlib")
+MAY_IMPORT_FLOWER = {
+    "client/flower.py",
+    "client/config.py",
+    "server/app.py",
+    "server/grid_messages.py",
+    "server/grid_transport.py",
+    "simulations/engines/flower_simulation.py",
+}
 # protocol/ is pure: no network, no files, no clock.
 IMPURE = {
     "flwr", "ray", "polars", "click", "rich", "pathlib", "tempfile", "shutil", "sqlite3", "socket", "time",
     "datetime", "subprocess", "threading", "logging",
 }  # fmt: skip
-TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
 # Days can be counted without a clock.
 CALENDAR = {"datetime.date", "datetime.timedelta"}
 
@@ -65,18 +70,8 @@ def import_faults(source: str, place: str) -> list[str]:
             faults.append(name)
         if layer == "protocol" and head in IMPURE and name not in CALENDAR:
             faults.append(name)
-    return faults
-
-
-def random_faults(source: str) -> list[str]:
-    """Uses of randomness that nobody passed in: numpy's global generator, Python's, an unseeded one."""
-    own = ("random.", "secrets.", "numpy.random")
-    faults = [name for name in imported(source) if f"{name}.".startswith(own)]
-    for node in nodes(source):
-        if isinstance(node, ast.Attribute) and node.attr not in {"Generator", "Philox"}:
-            inside = node.value
-            if isinstance(inside, ast.Attribute) and inside.attr == "random":
-                faults += [ast.unparse(node)] if ast.unparse(inside) in {"np.random", "numpy.random"} else []
+        if head == "flwr" and place not in MAY_IMPORT_FLOWER:
+            faults.append(name)
     return faults
 
 
@@ -103,7 +98,7 @@ class TestImports:
         [
             ("protocol/plan/plan.py", "from fedhist.server.releases.contract import Release"),
             ("protocol/plan/plan.py", "def f():\n    import fedhist.client.device"),
-            ("protocol/plan/plan.py", "import flwr.app"),
+            ("server/coordinator.py", "import flwr.app"),
             ("protocol/plan/plan.py", "from pathlib import Path"),
             ("client/device.py", "from fedhist.server import coordinator"),
             ("server/releases/release.py", "from fedhist.client.device import answer"),
@@ -163,28 +158,6 @@ class TestTheDoorOfTheTests:
         for name in dir(api):
             assert name in words, f"{DOOR}: no test takes {name}"
             getattr(api, name)
-
-
-class TestModules:
-    def test_each_says_what_it_is(self) -> None:
-        assert [place for place, source in sources().items() if not ast.get_docstring(nodes(source)[0])] == []
-
-    def test_randomness_is_always_passed_in(self) -> None:
-        faults = {place: found for place, source in sources().items() if (found := random_faults(source))}
-        assert faults == {}
-
-    @pytest.mark.parametrize(
-        "source",
-        [
-            "np.random.laplace()",
-            "np.random.default_rng()",
-            "numpy.random.seed(1)",
-            "import random",
-            "from numpy.random import normal",
-        ],
-    )
-    def test_the_check_sees_randomness_of_ones_own(self, source: str) -> None:
-        assert random_faults(source) != []
 
 
 class TestPackage:
@@ -261,27 +234,3 @@ class TestBenchmarks:
         names = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
         assert names
         assert names & (sys.stdlib_module_names | {"fedhist", *HEAVY}) == set()
-
-    @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
-    def test_each_says_how_to_run_it(self, path: Path) -> None:
-        text = path.read_text()
-        assert f"python benchmarks/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
-        assert path.name in (ROOT / "benchmarks/README.md").read_text()
-
-
-class TestOneTestCommand:
-    def test_the_readme_has_it_and_ci_runs_that_very_line(self) -> None:
-        lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
-        assert [line for line in lines if re.match("python3 -m venv .*pytest", line)] == [TEST_COMMAND]
-        script = (ROOT / ".ci/run").read_text()
-        assert "README.md" in script
-        assert "pip install '.[test]'" not in script
-
-    def test_the_script_can_be_run_and_names_no_registry(self) -> None:
-        script = ROOT / ".ci/run"
-        assert os.access(script, os.X_OK)
-        text = script.read_text()
-        assert text.startswith("#!/usr/bin/env bash\n")
-        assert "set -euo pipefail" in text
-        assert not re.search(r"https?://|index-url", text)
-        assert subprocess.run(["bash", "-n", script], check=False).returncode == 0

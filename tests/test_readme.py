@@ -27,17 +27,6 @@ def test_it_can_be_read_to_the_end() -> None:
     assert len(README.split()) < MOST_WORDS
 
 
-def test_relative_loss_is_defined_where_it_first_stands() -> None:
-    first = re.search("relative loss", README, re.IGNORECASE)
-    assert first is not None
-    assert "|released - true|" in README[first.start() : first.start() + 120]
-
-
-def test_it_says_that_nothing_is_sent() -> None:
-    assert "No telemetry" in README
-    assert "Flower's and Ray's are turned off by us" in " ".join(README.split())
-
-
 def test_the_table_of_accuracy_has_the_columns_and_sets_of_its_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,13 +53,6 @@ def test_the_classifiers_are_the_pythons_that_ci_runs() -> None:
     assert classified == versions.split()
     assert project()["requires-python"] == f">={classified[0]}"
     assert f"Python {classified[0]} to {classified[-1]}" in README
-
-
-def test_the_license_is_a_file_and_a_classifier() -> None:
-    """Flower's bundles have no room for a license expression."""
-    assert project()["license"] == {"file": "LICENSE"}
-    assert "License :: OSI Approved :: Apache Software License" in project()["classifiers"]
-    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
 def test_the_citation_is_of_this_version_and_names_the_paper() -> None:

@@ -43,16 +43,3 @@ def test_the_lock_is_nothing_but_versions_with_hashes() -> None:
 
 def test_the_lock_names_no_registry() -> None:
     assert not re.search(r"https?:|file:|index-url|find-links| @ ", LOCK)
-
-
-def test_ci_installs_from_the_lock() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "--require-hashes" in script
-    assert "requirements-ci.lock" in script
-    assert "PIP_NO_INDEX=1" in script
-
-
-def test_a_security_policy_is_there_and_invents_no_address() -> None:
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert "private vulnerability reporting" in text
-    assert not re.search(r"[\w.]+@[\w.]+", text)

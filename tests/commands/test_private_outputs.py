@@ -180,6 +180,19 @@ class TestSizes:
         assert all(without.bytes_per_user.values())
         assert "bytes_per_user" not in with_truth.to_json()["not_private"]
 
+    def test_with_the_truth_they_are_listed_and_marked(self, fedhist: Fedhist, many: Path) -> None:
+        outcome = fedhist("run", "--data", many, *OPEN, "--evaluate", "--out", "r")
+        document, page = document_in("r"), page_in("r")
+        sizes, rounds = document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}
+        assert {"bytes_per_user", "rounds"} <= set(document["not_private"])
+        assert all(sizes.values()) and all(rounds.values())
+        line = f"select {sizes['select']:,} B · release {sizes['release']:,} B  (*)"
+        assert line_of(outcome.out, "sent ").endswith(line)
+        assert page.charts["bytes"].marked
+        assert f"{rounds['release']:,} ({NOT_PRIVATE})" in page.text
+        assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
+        assert NOT_PRIVATE in Path("b.svg").read_text()
+
     @pytest.mark.parametrize(
         "settings",
         [

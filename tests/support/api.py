@@ -194,9 +194,7 @@ PLACES = {
     "fedhist.server.result_folder": (
         "check_room default_folder new_folder result_folder_module= undisturbed write_results"
     ),
-    "fedhist.server.schedule": (
-        "MAX_WINDOWS even_split only_operator read_schedule schedule_module= windows_in"
-    ),
+    "fedhist.server.schedule": "MAX_WINDOWS even_split only_operator schedule_module= windows_in",
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
         "ANY_NORM Reads ScoringSelector Selection Selector WeightedChoice best_candidate "
@@ -293,7 +291,6 @@ PLACES = {
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
     "fedhist.simulations.report.first_screen": "headline",
-    "fedhist.simulations.report.over_time": "over_windows",
     "fedhist.simulations.report.page": "text",
     "fedhist.simulations.report.plot": (
         "comparison_figure draw_figure=draw painted plot_module= save_drawing=save write_both"
