@@ -29,7 +29,7 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.server.grid_settings import read_settings
+from fedhist.server.flower import read_settings
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_app, write_example
 

@@ -45,8 +45,8 @@ from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
 from fedhist.protocol.rounds import Request  # noqa: E402
 from fedhist.protocol.wire.envelope import ANSWER, RECORD, Envelope, Status, items_digest  # noqa: E402
-from fedhist.server.app import run_on_grid  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
+from fedhist.server.flower import run_on_grid  # noqa: E402
 from fedhist.server.selection import Selection  # noqa: E402
 from fedhist.server.steps import release_request, select_request  # noqa: E402
 from fedhist.simulations.datasets.mapped_files import write_mapped  # noqa: E402

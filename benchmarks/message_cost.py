@@ -40,7 +40,7 @@ quieten()  # before Flower is imported
 from flwr.app import Context, Message, RecordDict  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 
-from fedhist.server.app import app as server_app  # noqa: E402
+from fedhist.server.flower import app as server_app  # noqa: E402
 from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_example  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent

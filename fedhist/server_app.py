@@ -5,6 +5,6 @@ the package says so far. `import fedhist` waits until it has said where those of
 """
 
 import fedhist  # noqa: F401 - waits, see above
-from fedhist.server.app import app
+from fedhist.server.flower import app
 
 __all__ = ["app"]

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.server.app import run_on_grid
+    from fedhist.server.flower import run_on_grid
     from fedhist.server.ledger.charged_run import charged
 
 __all__ = ["charged", "run_on_grid"]
 
-_HOME_OF = {"charged": "ledger.charged_run", "run_on_grid": "app"}
+_HOME_OF = {"charged": "ledger.charged_run", "run_on_grid": "flower"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,21 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from time import monotonic
 
 import numpy as np
 
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, ids_in_words, names_by_reason
+from fedhist.protocol.events import (
+    TO_DEVICE,
+    TO_SERVER,
+    WHOLE_ROUND,
+    DroppedOut,
+    MessageSent,
+    Observer,
+    RoundAsked,
+    RoundEnded,
+    ignore,
+)
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope, Refusal, Status
-from fedhist.server.drop_outs import Dropped, Fault, Tally, dropped_document, dropped_words, faults_in_words
 from fedhist.server.withholding import shared_time
+
+# Nodes that were asked and add nothing to the sum: how many, which, and why.
+
+
+class Fault(StrEnum):
+    """Why a node's reply, or its silence, adds nothing to the sum."""
+
+    NO_ANSWER = "no-answer"
+    ERROR = "error"
+    REFUSED = "refused"
+    FAILED = "failed"
+    DUPLICATE = "duplicate"
+    STRANGER = "stranger"
+    OTHER_RUN = "other-run"
+    OTHER_PLAN = "other-plan"
+    MALFORMED = "malformed"
+    OUT_OF_BOUNDS = "out-of-bounds"
+
+
+Dropped = Mapping[Fault, Mapping[str, tuple[int, ...]]]
+"""The ids of nodes that were asked and added nothing, by fault and by the reason that they gave; "" is none."""
+
+
+@dataclass
+class Tally:
+    """What was dropped so far: replies and nodes by fault, and the nodes by the reason that they gave."""
+
+    faults: Counter[Fault] = field(default_factory=Counter)
+    nodes: dict[Fault, dict[str, list[int]]] = field(default_factory=dict)
+
+    def drop(self, fault: Fault, node: int | None, reason: Refusal | None) -> None:
+        """Count a node that adds nothing; None for a message of no node that was asked."""
+        self.faults[fault] += 1
+        if node is not None:
+            self.nodes.setdefault(fault, {}).setdefault(reason or "", []).append(node)
+
+    @property
+    def dropped(self) -> Dropped:
+        """The nodes so far, in the order of their ids: that in which they came would tell how long each took."""
+        return {
+            fault: {reason: tuple(sorted(nodes)) for reason, nodes in by_reason.items()}
+            for fault, by_reason in self.nodes.items()
+        }
+
+
+@dataclass
+class Declined:
+    """The nodes that gave a lasting reason why they do not answer, or sent nonsense. They are not asked again."""
+
+    reasons: dict[int, Refusal | Fault] = field(default_factory=dict)
+
+    def note(self, node: int, refusal: Refusal | None) -> Refusal | None:
+        """Remember the node if its reason lasts. The same reason."""
+        if refusal is not None and refusal.lasts:
+            self.reasons[node] = refusal
+        return refusal
+
+    def among(self, connected: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Those of the connected nodes that declined, by reason."""
+        found: dict[str, tuple[int, ...]] = {}
+        for node in connected:
+            if (reason := self.reasons.get(node)) is not None:
+                found[reason.value] = (*found.get(reason.value, ()), node)
+        return found
+
+
+def faults_in_words(faults: Mapping[Fault, int], dropped: Dropped) -> str:
+    """Faults with their counts, and the reasons that nodes gave: `1 no-answer, 2 refused (over-budget)`."""
+    return ", ".join(
+        f"{count} {fault.value}{_reasons_in_words(dropped.get(fault, {}))}"
+        for fault, count in sorted(faults.items())
+    )
+
+
+def _reasons_in_words(by_reason: Mapping[str, Sequence[int]]) -> str:
+    given = {reason: len(nodes) for reason, nodes in sorted(by_reason.items()) if reason}
+    if not given:
+        return ""
+    counted = [f"{count} {reason}" for reason, count in given.items()]
+    return f" ({', '.join(given if len(given) == 1 else counted)})"
+
+
+def dropped_words(dropped: Dropped) -> list[str]:
+    """Which nodes add nothing, and why: `over-budget 101, 102`."""
+    return [
+        f"{reason or fault.value} {ids_in_words(nodes)}"
+        for fault, by_reason in sorted(dropped.items())
+        for reason, nodes in sorted(by_reason.items())
+    ]
+
+
+def dropped_document(dropped: Dropped) -> dict[str, object]:
+    """Which nodes add nothing, by the reason that they gave or else by the fault: a part of a document, or nothing."""
+    found: dict[str, list[int]] = {}
+    for fault, given in sorted(dropped.items()):
+        for reason, nodes in sorted(given.items()):
+            found.setdefault(reason or fault.value, []).extend(nodes)
+    return {"dropped": found} if found else {}
 
 
 @dataclass(frozen=True)
@@ -347,3 +459,139 @@ def numbered(total: Total, known: Labels) -> Total:
     order = np.argsort(listed)
     keyed = Keyed(keys=listed[order], values=total.keyed.values[order])
     return replace(total, keyed=keyed, labels=[*known, *new] if new else known)
+
+
+# Counts who answers in a round and who drops out why, and tells an observer.
+
+DIGEST_SHOWN = 16
+"""The hexadecimal digits of a plan's hash in an event; the top of a trace has all of them."""
+
+
+class RoundWatch:
+    """Counts one round, or one stage of a masked one, over nodes, and tells an observer.
+
+    Args:
+        observe: called with each event.
+        envelope: what is asked.
+        names: what each node is called, see `names_of`.
+        tally: counts what adds nothing to the sum.
+        stage: which stage of a round that has several.
+    """
+
+    def __init__(
+        self,
+        observe: Observer,
+        envelope: Envelope,
+        names: Mapping[int, str],
+        tally: Tally,
+        *,
+        stage: str = WHOLE_ROUND,
+    ) -> None:
+        self._observe, self._envelope, self._names, self._stage = observe, envelope, names, stage
+        self._round = envelope.request.round.value
+        self._plan = plan_name(envelope.request.plan)
+        self._tally, self._here = tally, Tally()
+        self._began = monotonic()
+        self._asked = self._size = 0
+        self._heard: list[int] = []
+
+    def asked(self, payloads: Mapping[int, int]) -> None:
+        """Note a request to these nodes, with the bytes that each gets besides the request itself."""
+        self._asked = len(payloads)
+        if self._observe is ignore:
+            return
+        self._observe(RoundAsked(self._round, self._stage, len(payloads), self._plan))
+        size = envelope_size(self._envelope)
+        for node, more in payloads.items():
+            self._sent(TO_DEVICE, node, size + more)
+
+    def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: Refusal | None) -> None:
+        """Note a node's reply; `fault` says why it is not in the sum."""
+        if data is not None:
+            self._sent(TO_SERVER, node, len(data))
+        if fault is not None:
+            self.dropped(fault, node, refusal)
+        else:
+            self._heard.append(node)
+            self._size += len(data or b"")
+
+    def dropped(self, fault: Fault, node: int | None, refusal: Refusal | None = None) -> None:
+        """Count a node that adds nothing to the sum; None for a message of no node that was asked."""
+        self._tally.drop(fault, node, refusal)
+        self._here.drop(fault, node, refusal)
+        if node is not None:
+            reason = None if refusal is None else refusal.value
+            self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, reason))
+
+    def end(self) -> StageReport:
+        """What was counted."""
+        report = StageReport(
+            asked=self._asked,
+            answered=len(self._heard),
+            size=self._size,
+            seconds=monotonic() - self._began,
+            heard=tuple(sorted(self._heard)),
+            dropped=self._here.dropped,
+        )
+        tell_stage(self._observe, self._round, self._stage, report)
+        return report
+
+    def _sent(self, to: str, node: int, size: int) -> None:
+        self._observe(MessageSent(self._round, self._stage, to, self._names[node], size, self._plan))
+
+
+def names_of(nodes: Sequence[int]) -> dict[int, str]:
+    """Nodes by their place in the round, "node 1" and so on, not by an id that outlives the run."""
+    return {node: f"node {place}" for place, node in enumerate(nodes, start=1)}
+
+
+def tell_left_out(
+    observe: Observer, envelope: Envelope, left_out: Mapping[str, Sequence[int]], names: Mapping[int, str]
+) -> None:
+    """Report the nodes that answered in a masked round and are not in the sum."""
+    for reason, nodes in left_out.items():
+        for node in nodes:
+            observe(DroppedOut(envelope.request.round.value, WHOLE_ROUND, names[node], reason, None))
+
+
+def tell_stage(observe: Observer, round_: str, stage: str, report: StageReport) -> None:
+    """Report the end of a stage."""
+    counts = {"participants": report.asked, "answered": report.answered, "size": report.size}
+    observe(RoundEnded(round=round_, stage=stage, users=None, seconds=report.seconds, **counts))
+
+
+def tell_round(observe: Observer, report: RoundReport) -> None:
+    """Report the end of a whole round."""
+    observe(
+        RoundEnded(
+            round=report.round.value,
+            stage=WHOLE_ROUND,
+            participants=report.nodes,
+            answered=report.answered,
+            users=report.users,
+            size=report.size,
+            seconds=report.seconds,
+        )
+    )
+
+
+def plan_name(plan: Plan) -> str:
+    """The beginning of the plan's hash."""
+    return plan.digest.hex()[:DIGEST_SHOWN]
+
+
+def envelope_size(envelope: Envelope) -> int:
+    """The bytes of a request's fields, names and values, without what the carrier wraps round them."""
+    size = 0
+    for name, value in envelope.to_fields().items():
+        match value:
+            case bytes():
+                length = len(value)
+            case str():
+                length = len(value.encode())
+            case list():
+                length = 8 * len(value)
+            case _:
+                length = 8
+        size += len(name) + length
+    return size

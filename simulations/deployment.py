@@ -259,7 +259,7 @@ def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
         *("[project]", 'name = "fedhist-loopback"', f'version = "{__version__}"', ""),
         *("[tool.flwr.app]", 'publisher = "fedhist"', ""),
         "[tool.flwr.app.components]",
-        'serverapp = "fedhist.server.app:app"',
+        'serverapp = "fedhist.server.flower:app"',
         'clientapp = "fedhist.client.flower:app"',
         *("", "[tool.flwr.app.config]", *toml_lines(settings), ""),
     ]

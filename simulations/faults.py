@@ -21,7 +21,7 @@ from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Contribution, Request, Round
-from fedhist.server.drop_outs import Fault
+from fedhist.server.collection import Fault
 from fedhist.simulations.engines.passes import Adding, Answers
 
 _DROPOUT_STAGES = (

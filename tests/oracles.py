@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import mpmath
 import numpy as np
 from scipy import stats
 
-from tests.support.api import Floats
+from tests.support.api import Floats, OpenNoise
 
 
 def gaussian_delta(multiplier: float | mpmath.mpf, epsilon: float | mpmath.mpf) -> mpmath.mpf:
@@ -21,6 +23,12 @@ def laplace_chances(scale: float, reach: int) -> Floats:
     """P(z) of discrete Laplace noise cut at +-reach, for z from -reach to reach: weights over their sum."""
     weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
     return np.asarray(weights / weights.sum())
+
+
+def passing_chance(noise: OpenNoise, count: int) -> float:
+    """That a key with this clipped sum is shown: P(count + Z > bar), by adding up the chances of Z."""
+    reach = noise.bar if noise.kind == "truncated-laplace" else noise.bar + math.ceil(60 * float(noise.scale))
+    return float(laplace_chances(float(noise.scale), reach)[reach + noise.bar + 1 - count :].sum())
 
 
 def chi_square_p(observed: Floats, expected: Floats) -> float:

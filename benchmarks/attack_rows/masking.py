@@ -25,7 +25,7 @@ from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.masked_round import masked_sum
+from fedhist.server.masked import masked_sum
 from tests.asking import first_request
 from tests.lying_server import fewer_than_promised, random_lies, terms_for, two_lists
 

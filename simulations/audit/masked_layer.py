@@ -24,7 +24,7 @@ from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.wire.envelope import MASKED_STAGES, Envelope, new_run_name
-from fedhist.server.masked_round import masked_sum
+from fedhist.server.masked import masked_sum
 from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact, none_wrong

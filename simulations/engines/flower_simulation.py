@@ -29,8 +29,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import files_for, files_of, load_files_once, registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.collection import RoundReport
-from fedhist.server.drop_outs import Dropped, Fault
+from fedhist.server.collection import Dropped, Fault, RoundReport
 from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
-    from fedhist.server.grid_transport import GridTransport
+    from fedhist.server.flower import GridTransport
 
 MAX_NODES = 10_000
 # Virtual nodes do not vanish, so a round takes as long as it takes.
@@ -255,7 +254,7 @@ class FlowerSimulation(SimulatedTransport):
         return dict(+(faults + Counter({Fault.NO_ANSWER: moved}) - Counter({Fault.ERROR: moved})))
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
-        from fedhist.server.grid_transport import GridTransport
+        from fedhist.server.flower import GridTransport
 
         # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
         labels = labels_of(self.population)

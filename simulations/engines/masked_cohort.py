@@ -31,7 +31,7 @@ from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.server.masked_round import Exchange, masked_sum
+from fedhist.server.masked import Exchange, masked_sum
 from fedhist.simulations.engines.agreed_once import AgreedOnce
 
 VectorOf = Callable[[int], Integers]

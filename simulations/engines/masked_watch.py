@@ -15,9 +15,16 @@ from fedhist.protocol.events import (
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.collection import RoundReport, StageReport
-from fedhist.server.drop_outs import Fault
-from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round, tell_stage
+from fedhist.server.collection import (
+    Fault,
+    RoundReport,
+    StageReport,
+    envelope_size,
+    plan_name,
+    tell_left_out,
+    tell_round,
+    tell_stage,
+)
 
 
 class MaskedWatch:

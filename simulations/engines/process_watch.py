@@ -20,8 +20,7 @@ from fedhist.protocol.events import (
 from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.collection import RoundReport
-from fedhist.server.round_watch import envelope_size, plan_name, tell_round
+from fedhist.server.collection import RoundReport, envelope_size, plan_name, tell_round
 from fedhist.simulations.faults import FaultAssignment
 
 PROCESS = "process 1"

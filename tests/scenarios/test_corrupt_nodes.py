@@ -80,7 +80,7 @@ def test_a_lying_server_gets_no_sum_over_a_superlink(tmp_path: Path) -> None:
     app = write_app(tmp_path / "app", settings | {"timeout": ROUND_SECONDS, "corrupt-share": 0.17})
     (app / "lying_server.py").write_text(LYING)
     project = app / "pyproject.toml"
-    project.write_text(project.read_text().replace("fedhist.server.app:app", "lying_server:app"))
+    project.write_text(project.read_text().replace("fedhist.server.flower:app", "lying_server:app"))
     with open_deployment(tmp_path, configs) as deployment:
         run = deployment.submit(app)
         with refused(RoundFailed, "process-ended"):

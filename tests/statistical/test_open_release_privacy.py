@@ -15,11 +15,10 @@ import pytest
 from scipy import stats
 
 from fedhist import Neighbours, SeededSource
-from tests.oracles import laplace_chances
+from tests.oracles import laplace_chances, passing_chance
 from tests.support.api import (
     Floats,
     Integers,
-    LaplaceTails,
     OpenNoise,
     OpenNoiseKind,
     Source,
@@ -31,13 +30,6 @@ from tests.support.api import (
 
 PASSES = 1e-3  # seeds are fixed: what is right passes always or never, and these pass
 REJECTS = 1e-9
-
-
-def chance_of_one(noise: OpenNoise) -> float:
-    """That a key with a clipped sum of 1 is shown."""
-    limit = np.array(float(noise.bar)) if noise.kind == "truncated-laplace" else None
-    tails = LaplaceTails(np.array(float(noise.scale)), limit)
-    return float(tails.reaching(np.array(float(noise.bar))))
 
 
 # --- The leak.
@@ -61,7 +53,7 @@ def test_the_printed_algorithm_gives_a_user_of_a_million_items_a_delta_of_four_p
 def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(bars: Any) -> None:
     (noise,) = bars([10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ZERO_OUT)
     # A count of 0 is never noised here; the printed algorithm does, which is 1 below a count of 1.
-    passes_with_one = chance_of_one(noise)
+    passes_with_one = passing_chance(noise, 1)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
     printed = -math.expm1(10 * math.log1p(-passes_with_one) + (10**6 - 10) * math.log1p(-chance_of_none))
     assert printed > 0.03
@@ -101,7 +93,7 @@ def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_o
     delta, trials = 1e-3, 200
     (noise,) = paper_bars([THRESHOLD], epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT)
     hits = releases_with_a_key(noise, literal=True, trials=trials, seed=1)
-    passes_with_one = chance_of_one(noise)
+    passes_with_one = passing_chance(noise, 1)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
     expected = 1 - (1 - passes_with_one) ** THRESHOLD * (1 - chance_of_none) ** (ITEMS - THRESHOLD)
     assert expected > 250 * delta
@@ -119,7 +111,7 @@ def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(bars: Any)
     delta, trials = 0.2, 1200
     (noise,) = bars(np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ZERO_OUT)
     hits = releases_with_a_key(noise, literal=False, trials=trials, seed=2)
-    expected = 1 - (1 - chance_of_one(noise)) ** THRESHOLD
+    expected = 1 - (1 - passing_chance(noise, 1)) ** THRESHOLD
     assert expected <= noise.delta * (1 + 1e-12)
     assert noise.delta <= delta
     assert stats.binomtest(hits, trials, expected).pvalue > PASSES

@@ -43,7 +43,8 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
@@ -80,7 +81,8 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
+        "share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
@@ -170,20 +172,19 @@ PLACES = {
     ),
     "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
     "fedhist.server.advice": "release_advice",
-    "fedhist.server.app": "run_schedule run_settings server_app=app server_app_module=",
-    "fedhist.server.collection": "Collector LabelTable RoundReport numbered",
+    "fedhist.server.collection": "Collector Fault LabelTable RoundReport numbered",
     "fedhist.server.coordinator": "Asking Begin Planned Released advance",
     "fedhist.server.discovery": "_look discovery_charges found_items",
-    "fedhist.server.drop_outs": "Fault",
     "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
     "fedhist.server.estimates.limits": "above_bar limits_above=above",
     "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",
-    "fedhist.server.grid_messages": "grid_messages_module=",
-    "fedhist.server.grid_settings": "AGAIN_KEY FOLDER_KEY FOR_NODES GridSettings read_settings",
-    "fedhist.server.grid_transport": "GridTransport",
+    "fedhist.server.flower": (
+        "AGAIN_KEY FOLDER_KEY FOR_NODES GridSettings GridTransport grid_messages_module= read_settings "
+        "run_schedule run_settings server_app=app server_app_module="
+    ),
     "fedhist.server.ledger.budget_file": "OpenRun RunRecord budget_file_module=",
     "fedhist.server.ledger.what_fits": "what_fits",
-    "fedhist.server.masked_round": "masked_sum",
+    "fedhist.server.masked": "masked_sum",
     "fedhist.server.observation": "observation_module=",
     "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
     "fedhist.server.releases": "RULES rule_for",
