@@ -43,8 +43,7 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
-        "user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
     ),
     "fedhist.protocol.clips.poisson": (
         "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
@@ -81,8 +80,7 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
-        "share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
