@@ -85,6 +85,12 @@ class ItemChoice:
         """Whether there is a choice."""
         return self.top is not None or self.listed is not None or self.rename is not None
 
+    @property
+    def truths(self) -> dict[str, str]:
+        """What the values of a column of truths are called: as the list calls them, else true and false."""
+        titled = self.listed is not None and not {"True", "False"}.isdisjoint(map(str, self.listed))
+        return {"true": "True", "false": "False"} if titled else {}
+
     def of(self, names: Labels, totals: Integers, order_of: Callable[[Integers], Integers]) -> Chosen:
         """The choice from items with these names and totals; `order_of` has the order that these have without one."""
         if self.rename is not None:

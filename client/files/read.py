@@ -41,7 +41,7 @@ from fedhist.client.files.item_choice import ALL_ITEMS, ItemChoice
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.memory import Memory, memory_limit
 from fedhist.client.files.parquet_tables import checked_groups, parquet_batches
-from fedhist.client.files.row_values import binned, with_inside
+from fedhist.client.files.row_values import binned, with_inside, with_named_truths
 from fedhist.client.files.spool import free_space, temporary_folder
 from fedhist.client.files.tabulation import Tables, Tabulation
 from fedhist.client.files.text_tables import expected_rows, json_batches, text_batches
@@ -192,7 +192,7 @@ def read_data(
         tables, expected = partial(_of_frame, table, columns, limit.batch_rows), table.height
     tabulation = Tabulation(memory=limit, rng=rng, lenient=lenient, tell=follow.reading, again=tables)
     for rows, where in tables():
-        counted = rows
+        counted = with_named_truths(rows, choice.truths)
         if isinstance(columns.window, Window):
             counted = with_inside(counted, columns.window, columns, where, lenient=lenient)
         if columns.bins is not None:

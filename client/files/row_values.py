@@ -128,7 +128,7 @@ def binned(
 def with_plain_types(
     table: pl.DataFrame, source: str, columns: Columns, error: type[InvalidInput]
 ) -> pl.DataFrame:
-    """The table with users and items as text or integers: categories, truth values and dates become text.
+    """The table with users and items as text or integers: categories, dates and users' truth values become text.
 
     With bins the items may be any numbers.
     """
@@ -136,6 +136,8 @@ def with_plain_types(
 
     for role in ("user", "item"):
         kind = table.schema[role]
+        if kind == pl.Boolean and role == "item":
+            continue
         if kind in (pl.Boolean, pl.Date) or isinstance(kind, pl.Categorical | pl.Enum):
             # Categories have other numbers in every file.
             table = table.with_columns(pl.col(role).cast(pl.String))
@@ -150,6 +152,15 @@ def with_plain_types(
                 code="column-type",
             )
     return table
+
+
+def with_named_truths(table: pl.DataFrame, names: dict[str, str]) -> pl.DataFrame:
+    """The table with items that are truth values as text: true and false, or what these are called here."""
+    import polars as pl
+
+    if table.schema["item"] != pl.Boolean:
+        return table
+    return table.with_columns(table["item"].cast(pl.String).replace(names))
 
 
 def type_name(kind: pl.DataType) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fedhist import Columns, InvalidInput, SparsePopulation, read_frame, read_population
-from tests.support.api import InvalidPopulation, labels_of, read_node_data
+from tests.support.api import InvalidPopulation, item_totals, labels_of, read_node_data
 from tests.support.refusals import refused
 
 ROWS = pl.DataFrame(
@@ -204,6 +204,19 @@ def test_what_other_libraries_say_of_a_value_is_not_repeated(
         read_frame(data)
     assert "secret" not in str(caught.value)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("items", [["True", "False"], [True, False], ["true", "false"]])
+def test_a_column_of_truth_values_counts_however_a_list_spells_them(tmp_path: Path, items: list[Any]) -> None:
+    rows = pl.DataFrame({"user": [1, 2, 3], "item": [True, False, True]})
+    rows.write_parquet(tmp_path / "t.parquet")
+    for found in (
+        read_frame(rows, items=items),
+        read_frame(rows.to_pandas(), items=items),
+        read_population(tmp_path / "t.parquet", items=items),
+        read_node_data(rows, items=items)[0],
+    ):
+        assert (labels_of(found), item_totals(found).tolist()) == (tuple(items), [2, 1])
 
 
 def test_wrong_counts_and_totals_are_named_by_their_row() -> None:
