@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 from two_rounds import best_of
 
-from fedhist.protocol.clips.clipping import user_squares, user_totals
+from fedhist.protocol.clipping import user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.measurements.noisy_tail import (
     COLUMNS,

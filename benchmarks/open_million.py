@@ -16,7 +16,7 @@ import time
 import numpy as np
 from two_rounds import peak_memory
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.steps import steps_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedhist.client.files.records import read_population
-from fedhist.protocol.clips.clipping import user_totals
+from fedhist.protocol.clipping import user_totals
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.guessed import GuessedPopulation

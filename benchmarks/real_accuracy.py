@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.experiments.beyond import (
     CLOSED,

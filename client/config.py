@@ -22,8 +22,7 @@ from fedhist.client.files.item_choice import NORMALISATIONS
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import Labels, Population
-from fedhist.protocol.labels.intervals import bin_labels, checked_edges, edges_of
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import bin_labels, checked_edges, edges_of, read_items
 from fedhist.protocol.plan.masking_terms import MASKINGS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.plugins import load_files_once

@@ -9,8 +9,8 @@ import numpy as np
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Labels, Population, labels_of, names_of
+from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.keyed import KeyedSum
-from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.rounds import Contribution, Request
 from fedhist.protocol.wire.codec import encode

@@ -54,7 +54,7 @@ from fedhist.protocol.errors import (
     UnusableMemory,
 )
 from fedhist.protocol.histograms import Integers, Labels, Population, labels_of
-from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.item_lists import origin_of
 from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round

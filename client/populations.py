@@ -14,7 +14,7 @@ from fedhist.client.files.item_choice import Chosen
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.item_lists import ItemOrigin
 from fedhist.protocol.validation import checked, user_blocks, whole_counts, without_repeats
 
 if TYPE_CHECKING:

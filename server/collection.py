@@ -23,9 +23,8 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.items import item_bytes, numbers_in
 from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.labels.name_bytes import item_bytes
-from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.wire.codec import decode

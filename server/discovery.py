@@ -11,7 +11,7 @@ import numpy as np
 from fedhist.protocol.circle import signed
 from fedhist.protocol.errors import TableTooSmall
 from fedhist.protocol.histograms import Flags, Integers
-from fedhist.protocol.labels.name_bytes import item_bytes
+from fedhist.protocol.items import item_bytes
 from fedhist.protocol.measurements.given import NOTHING, Salt
 from fedhist.protocol.measurements.kept_items import KeySums
 from fedhist.protocol.measurements.key_weights import KeyWeights
@@ -24,7 +24,7 @@ from fedhist.protocol.privacy.ledger import AlternativesLoss, ApproximateLoss, C
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
-from fedhist.protocol.sketch.table_hash import SALT_BYTES
+from fedhist.protocol.sketch import SALT_BYTES
 from fedhist.server.releases.contract import Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 

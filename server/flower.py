@@ -26,8 +26,7 @@ from fedhist.protocol.errors import (
     names_by_reason,
 )
 from fedhist.protocol.events import Heard, Observer, ignore
-from fedhist.protocol.labels.intervals import bin_labels, checked_edges, edges_of
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import bin_labels, checked_edges, edges_of, read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan

@@ -52,7 +52,7 @@ from fedhist.protocol.errors import (
     InvalidPlan,
     RoundFailed,
 )
-from fedhist.protocol.labels.item_list import parse_items
+from fedhist.protocol.item_lists import parse_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window

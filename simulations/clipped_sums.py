@@ -6,7 +6,7 @@ average over the draws of rounding and of random clipping. So the expected clipp
     A_j(C) = sum of N_ij over the users with r_i <= C  +  C times the sum of N_ij/r_i over the others,
 
 and two sums by item and bin of the user's norm give it for all thresholds at once. Left out: under l2 a clipped user is
-aimed a few steps of the grid below the bound (`protocol/clips/clipping.py`), at most 0.15 % of it.
+aimed a few steps of the grid below the bound (`protocol/clipping.py`), at most 0.15 % of it.
 
 A release's error in one item is |noise + bias|, and bias hides part of the noise and noise part of the bias: its mean
 is less than the sum of their means. NOT private: all of it is computed from the exact data.
@@ -21,10 +21,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_squares, user_totals
+from fedhist.protocol.clipping import entry_counts, entry_items, user_squares, user_totals
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
-from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
+from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.plan import Plan

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedhist.display.html_table import html_table
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
+from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
-from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
+from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.rounds import Contribution, Round, Total
 from fedhist.server.releases.contract import Release

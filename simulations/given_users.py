@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Histograms, Labels, Population, labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, origin_of
 from fedhist.protocol.plan import Plan
 
 

@@ -19,7 +19,7 @@ from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource

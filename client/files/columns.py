@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.labels.intervals import checked_edges
+from fedhist.protocol.item_lists import checked_edges
 from fedhist.protocol.plan.window import Window
 
 ROLES = ("user", "item", "count")

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from fedhist.client.files.text_tables import PACKED
 from fedhist.protocol.errors import InvalidFile, MissingFile
-from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
+from fedhist.protocol.item_lists import UTF_16_MARKS, not_utf8
 
 MATRIX = ".npz"
 PARQUET = ".parquet"

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from fedhist.client.files.names import chosen_names, order_of_texts
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels
-from fedhist.protocol.labels.item_list import first_repeat
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.item_lists import ItemOrigin, first_repeat
 
 Numbers = npt.NDArray[np.int32]
 

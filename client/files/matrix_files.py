@@ -25,7 +25,7 @@ from fedhist.client.files.memory import too_large, unpacked_limit
 from fedhist.client.files.new_files import new_file
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.item_lists import ItemOrigin
 
 MATRIX_SUFFIXES = (".npz",)
 

@@ -48,8 +48,7 @@ from fedhist.client.files.text_tables import expected_rows, json_batches, text_b
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Population, labels_of, names_of
-from fedhist.protocol.labels.intervals import bin_labels
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, bin_labels, origin_of
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 

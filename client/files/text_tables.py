@@ -28,7 +28,7 @@ from fedhist.client.files.columns import Columns, Where, placed_columns
 from fedhist.client.files.memory import LIMIT_VARIABLE, Memory, too_large, unpacked_limit
 from fedhist.client.files.native_errors import damaged, read_by_polars
 from fedhist.protocol.errors import InvalidFile
-from fedhist.protocol.labels.encodings import not_utf8
+from fedhist.protocol.item_lists import not_utf8
 
 if TYPE_CHECKING:
     import polars as pl

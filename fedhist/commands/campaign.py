@@ -16,7 +16,7 @@ from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo, printing_what_is_in
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import read_items
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
 

@@ -11,7 +11,7 @@ import click
 
 from fedhist.commands.summary import stdout_console
 from fedhist.commands.terminal import echo
-from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.item_lists import origin_of
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plugins import used_by
 from fedhist.simulations.datasets.loading import Wanted

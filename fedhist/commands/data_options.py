@@ -8,7 +8,7 @@ import click
 
 from fedhist.client.files.columns import Columns, column_number
 from fedhist.commands.plan_options import Command
-from fedhist.protocol.labels.intervals import edges_of
+from fedhist.protocol.item_lists import edges_of
 
 _OPTIONS = {
     "user_column": ("NAME", "The column of the user, spelled as in the file. [default: user, in any case]"),

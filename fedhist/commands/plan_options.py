@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import read_items
 from fedhist.protocol.plan.fields import FIELDS, Field
 
 Command = Callable[..., Any]

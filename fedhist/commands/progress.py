@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.events import Event, Heard, Read
 from fedhist.protocol.histograms import Histograms, Population, labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, origin_of
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.workbench.watching import Watcher
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.display.plurals import counted
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, sum_by_item
+from fedhist.protocol.clipping import entry_counts, entry_items, sum_by_item
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
 from fedhist.protocol.measurements.clipped_sum import noise_reach, shown_items
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.display.plurals import counted
-from fedhist.protocol.clips.clipping import sum_clipped
+from fedhist.protocol.clipping import sum_clipped
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
 from fedhist.protocol.measurements.tail import above

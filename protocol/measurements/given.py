@@ -12,7 +12,7 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.sketch.table_hash import SALT_BYTES
+from fedhist.protocol.sketch import SALT_BYTES
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan

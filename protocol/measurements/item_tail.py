@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clips.clipping import clipped_entries, entry_items, sum_by_item
+from fedhist.protocol.clipping import clipped_entries, entry_items, sum_by_item
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers, Labels

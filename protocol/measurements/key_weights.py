@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_items, row_sums
+from fedhist.protocol.clipping import entry_items, row_sums
 from fedhist.protocol.histograms import AnyIntegers, Flags, Histograms, Integers, Labels
-from fedhist.protocol.labels.renumbering import Renumbering, distinct_names
+from fedhist.protocol.items import Renumbering, distinct_names
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Given, Nothing
 from fedhist.protocol.measurements.kept_items import KeySums, held_sums, keyed_part

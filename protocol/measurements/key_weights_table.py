@@ -19,7 +19,7 @@ from fedhist.protocol.measurements.given import Salt
 from fedhist.protocol.measurements.kept_items import keyed_part
 from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.plan.table_terms import table_shape
-from fedhist.protocol.sketch.iblt import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
+from fedhist.protocol.sketch import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
 from fedhist.protocol.wire.keyed_codec import with_short_names
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class KeyWeightsTable(KeyWeights[Salt]):
 
     @property
     def masked_width(self) -> int:
-        """A table's cells need 64 bits, by the proof in protocol/sketch/iblt.py."""
+        """A table's cells need 64 bits, by the proof in protocol/sketch.py."""
         return 64
 
     def to_masked(self, summed: Summed, labels: Labels | None) -> Integers:

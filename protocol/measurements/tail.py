@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clips.clipping import tail_weights, user_squares, user_totals
+from fedhist.protocol.clipping import tail_weights, user_squares, user_totals
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.labels.name_bytes import item_bytes
+from fedhist.protocol.items import item_bytes
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.ledger import Alternative

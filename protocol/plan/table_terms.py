@@ -33,7 +33,7 @@ from fedhist.protocol.plan.masking_terms import MAX_TABLE_CAPACITY
 from fedhist.protocol.privacy.bars import OpenNoise, truncated_laplace
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.sketch.iblt import MAX_FAILURE, TableShape
+from fedhist.protocol.sketch import MAX_FAILURE, TableShape
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan

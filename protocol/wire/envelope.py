@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from fedhist.display.visible_text import is_hidden
 from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refused
-from fedhist.protocol.labels.name_bytes import item_bytes
+from fedhist.protocol.items import item_bytes
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedhist.protocol.errors import DecodeError, InvalidPopulation
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.items import byte_lengths, item_bytes, names_at
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.labels.name_bytes import byte_lengths, item_bytes, names_at
 from fedhist.protocol.wire.reader import Reader
 
 MAX_LABEL_BYTES = 1024

@@ -17,7 +17,7 @@ from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
-from fedhist.protocol.labels.item_origin import ItemOrigin, why_never_private
+from fedhist.protocol.item_lists import ItemOrigin, why_never_private
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
-from fedhist.protocol.labels.byte_order import byte_order
+from fedhist.protocol.items import byte_order
 from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise

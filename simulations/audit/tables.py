@@ -18,8 +18,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.sketch.iblt import decode_table, encode_table
-from fedhist.protocol.sketch.table_hash import SALT_BYTES
+from fedhist.protocol.sketch import SALT_BYTES, decode_table, encode_table
 from fedhist.server.coordinator import Asking, Begin, Planned, advance, run_rounds
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, none_wrong

@@ -24,8 +24,7 @@ from fedhist.client.files.read import (
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Population, labels_of
-from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, origin_of, read_items
 from fedhist.simulations.datasets.registry import (
     DEFAULT_NAME,
     PREFIX,

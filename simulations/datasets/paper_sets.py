@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms
-from fedhist.protocol.labels.name_bytes import PIECE
+from fedhist.protocol.items import PIECE
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,

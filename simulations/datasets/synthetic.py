@@ -21,7 +21,7 @@ from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_to
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, labels_of
-from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, origin_of
 from fedhist.protocol.validation import without_repeats
 
 MAX_USERS = 2**40

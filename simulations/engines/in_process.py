@@ -13,7 +13,7 @@ from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, Read, ignore
 from fedhist.protocol.histograms import Divisible, Population, labels_of, names_of
-from fedhist.protocol.labels.renumbering import only_held
+from fedhist.protocol.items import only_held
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedhist.client.files.read import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import read_items
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.choices import PAPER_DELTA

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.item_lists import read_items
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.clips.clipping import user_squares, user_totals
+from fedhist.protocol.clipping import user_squares, user_totals
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Floats, Integers, Labels, names_of
-from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.items import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source

@@ -11,7 +11,7 @@ from typing import Any
 from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
-from fedhist.protocol.labels.item_origin import ItemOrigin, check_private, origin_of
+from fedhist.protocol.item_lists import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.window import window_in
 from fedhist.server.observation import to_all

@@ -42,11 +42,9 @@ PLACES = {
     "fedhist.display.plurals": "counted",
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
-    "fedhist.protocol.clips.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
-    ),
-    "fedhist.protocol.clips.poisson": (
-        "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean"
+    "fedhist.protocol.clipping": (
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_squares user_totals"
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
@@ -59,15 +57,14 @@ PLACES = {
     ),
     "fedhist.protocol.grid": "Threshold",
     "fedhist.protocol.histograms": "Divisible Floats Integers MAX_USER_TOTAL Words labels_of",
-    "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
-    "fedhist.protocol.labels.byte_order": "byte_order",
-    "fedhist.protocol.labels.intervals": "bin_labels edges_of",
-    "fedhist.protocol.labels.item_list": "item_list_module= parse_items read_items",
-    "fedhist.protocol.labels.item_origin": "ItemOrigin origin_of",
-    "fedhist.protocol.labels.name_bytes": (
-        "byte_lengths in_bytes in_pieces item_bytes name_bytes_module= names_at"
+    "fedhist.protocol.item_lists": (
+        "ItemOrigin bin_labels edges_of item_list_module= origin_of parse_items read_items"
     ),
-    "fedhist.protocol.labels.renumbering": "Renumbering distinct_names numbers_in renumbering_module=",
+    "fedhist.protocol.items": (
+        "Renumbering byte_lengths byte_order distinct_names in_bytes in_pieces item_bytes "
+        "name_bytes_module= names_at numbers_in renumbering_module="
+    ),
+    "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
     "fedhist.protocol.masking.boxes": "BOX_BYTES seal_all",
     "fedhist.protocol.masking.complaints": "devices_to_leave_out",
     "fedhist.protocol.masking.device_session": (
@@ -156,12 +153,10 @@ PLACES = {
     "fedhist.protocol.privacy.shares": "Share gaussian_share laplace_share negative_binomial",
     "fedhist.protocol.rounds": "Contribution Labels Request",
     "fedhist.protocol.settled": "NOTHING_SETTLED Settled",
-    "fedhist.protocol.sketch.decoding_bound": "_block_logs _exact_term _partitions failure_bound",
-    "fedhist.protocol.sketch.iblt": (
-        "MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH TableNotDecoded TableShape decode_table "
-        "encode_table"
+    "fedhist.protocol.sketch": (
+        "HASHES MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH TableNotDecoded TableShape "
+        "_block_logs _exact_term _partitions decode_table encode_table failure_bound"
     ),
-    "fedhist.protocol.sketch.table_hash": "HASHES",
     "fedhist.protocol.sorting": "rising_order",
     "fedhist.protocol.validation": "checked user_blocks",
     "fedhist.protocol.wire.codec": "decode encode",
@@ -187,7 +182,10 @@ PLACES = {
     "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
     "fedhist.server.releases": "RULES rule_for",
     "fedhist.server.releases.central_noise": "CentralNoise release_noise",
-    "fedhist.server.releases.debiased_items": "item_bounds",
+    "fedhist.server.releases.debiased_items": (
+        "clipped_mean clipped_mean_slope debias_poisson debiased_standard_error inverse_clipped_mean "
+        "item_bounds"
+    ),
     "fedhist.server.releases.keys_above_bar": "KeysAboveBar by_bytes",
     "fedhist.server.report": "cohort_notes",
     "fedhist.server.result_folder": (

@@ -1,1 +1,0 @@
-"""How a user's histogram is clipped to a bound, and what that does to sums."""

@@ -1,1 +1,0 @@
-"""The names of items, and where the list of them comes from."""

@@ -1,1 +1,0 @@
-"""Fixed-length summaries of an open domain."""
