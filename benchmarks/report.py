@@ -18,7 +18,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.server.result_folder import write_results
 from fedhist.server.trace_file import Recorder, write_trace
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.report.run_data import read_run
+from fedhist.simulations.report.run import read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import simulate
 from fedhist.simulations.simulation_file import SIMULATION_FILE, simulation_document, write_simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedhist.simulations.report.run_data import read_run
+from fedhist.simulations.report.run import read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, write_simulation

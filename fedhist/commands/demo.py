@@ -15,7 +15,7 @@ from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.display.visible_text import visible
 
 if TYPE_CHECKING:
-    from fedhist.simulations.report.run_data import RunData
+    from fedhist.simulations.report.run import RunData
 
 _RUN_SECONDS = 300.0
 
@@ -58,7 +58,7 @@ def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None,
     from fedhist.server.flower import read_settings
     from fedhist.server.result_folder import check_target
     from fedhist.simulations.deployment import open_deployment, write_app, write_example
-    from fedhist.simulations.report.run_data import read_run
+    from fedhist.simulations.report.run import read_run
 
     for target in (out, keep):
         check_target(target)

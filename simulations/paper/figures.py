@@ -11,7 +11,6 @@ import numpy as np
 from fedhist.protocol.histograms import Integers
 from fedhist.simulations.report.charts import (
     CHARTS_SUFFIX,
-    SERIES,
     Bar,
     BarChart,
     Chart,
@@ -20,6 +19,7 @@ from fedhist.simulations.report.charts import (
     write_charts,
 )
 from fedhist.simulations.report.comparison import Row
+from fedhist.simulations.report.page import SERIES
 from fedhist.simulations.report.plot import painted, write_both
 
 Files = tuple[Path, Path]

@@ -16,35 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedhist.display.visible_text import visible
+from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.report.page import BADGE, table, text
-from fedhist.simulations.report.run_data import damaged
 
 CHARTS_SUFFIX = ".charts.json"
-
-COLOURS = {
-    "paper": ("#f7f7f5", "#14171a"),
-    "panel": ("#ffffff", "#1d2125"),
-    "ink": ("#1d2125", "#e8eaed"),
-    "soft": ("#5a6169", "#a6adb5"),
-    "faint": ("#dfe2e5", "#31373d"),
-    "edge": ("#d3d7db", "#3a4148"),
-    "blue": ("#0072b2", "#56b4e9"),
-    "orange": ("#c65200", "#ff9247"),
-    "green": ("#007f5c", "#3ccf9f"),
-    "purple": ("#a5497f", "#e39cc4"),
-    "gold": ("#8a6100", "#e6b84d"),
-    "bar": ("#5b9bc8", "#3f7ca8"),
-    "warn": ("#8a4b00", "#ffc37a"),
-    "warn-paper": ("#fff3e0", "#3a2a14"),
-    "bad": ("#b3261e", "#ff8a80"),
-}
-"""Every colour of pages and figures by name, on light paper and on dark. Figures are on light paper."""
-
-SERIES = (
-    ("blue", ()), ("orange", (7, 4)), ("green", (2, 3)), ("purple", (9, 3, 2, 3)), ("gold", (4, 2)), ("bar", (1, 4)),
-    ("ink", (12, 3)), ("soft", (5, 1, 1, 1)),
-)  # fmt: skip
-"""The colour and the dashes of a chart's lines s0, s1 and so on."""
 
 WIDTH, HEIGHT = 400, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 14, 20, 40
@@ -255,6 +230,16 @@ def read_charts(path: Path) -> tuple[list[Chart], list[str]]:
         return [_chart(record) for record in document["charts"]], [str(line) for line in document["heading"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(path) from None
+
+
+def damaged(path: Path) -> InvalidFile:
+    """For a file of a result folder that can't be used."""
+    return InvalidFile(
+        f"{path} is missing or damaged",
+        allowed="the file as a run wrote it",
+        advice="run it again",
+        code="damaged-result",
+    )
 
 
 def _chart(record: dict[str, Any]) -> Chart:
@@ -482,13 +467,3 @@ def _point(look: str, x: float, y: float) -> str:
     if look == "chosen":
         return _dot("point chosen", x, y, 5)
     return _path(f"point {look}", f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z")
-
-
-def style_rules() -> str:
-    """The colours as variables and the lines' looks as rules, for a style sheet."""
-    colours = "".join(f"--{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
-    lines = [
-        f".s{place} {{ --of: var(--{colour}); --dashes: {' '.join(map(str, dashes)) or 'none'} }}"
-        for place, (colour, dashes) in enumerate(SERIES)
-    ]
-    return "\n".join([f":root {{ {colours}}}", *lines])

@@ -18,19 +18,29 @@ from fedhist.display.plurals import counted
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import (
     CHARTS_SUFFIX,
-    SERIES,
     Bar,
     BarChart,
     Chart,
     Line,
     LineChart,
+    damaged,
     figure,
     number,
     read_charts,
-    style_rules,
 )
-from fedhist.simulations.report.page import card, fill, grid, head, panel, paragraphs, section, table, text
-from fedhist.simulations.report.run_data import damaged
+from fedhist.simulations.report.page import (
+    SERIES,
+    card,
+    fill,
+    grid,
+    head,
+    panel,
+    paragraphs,
+    section,
+    sentence,
+    table,
+    text,
+)
 
 Row = Mapping[str, Any]
 
@@ -348,7 +358,7 @@ def experiment_page(folder: Path) -> str:
     name = folder.resolve().name
     comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
     parts = _comparison(name, comparison_table(folder)) if comparison else _paper(name, folder)
-    return fill(title=f"fedhist: {name}", body="".join(parts), styles=style_rules())
+    return fill(name, *parts)
 
 
 def comparison_table(folder: Path) -> list[dict[str, Any]]:
@@ -438,9 +448,7 @@ def _cards(rows: Sequence[Row], answers: Sequence[Answer]) -> Iterator[str]:
     if any(answer.unclear for answer in answers):
         said = "A single trial tells nothing apart: use more --trials."
     uneven = cost_words(answers)
-    yield card(
-        "How far to trust it", several, [said, *([f"{uneven[0].upper()}{uneven[1:]}."] if uneven else [])]
-    )
+    yield card("How far to trust it", several, [said, *([f"{sentence(uneven)}."] if uneven else [])])
 
 
 def _best(answers: Sequence[Answer]) -> str:
@@ -541,7 +549,7 @@ def _verdicts(claims: Mapping[str, Sequence[Row]], tables: Mapping[str, Sequence
         are = "is" if inside == 1 else "are"
         said.append(f"of {counted(len(numbers), 'printed number')}, {inside} {are} inside of our intervals")
     words = "; ".join(said) or f"{counted(len(tables), 'table')} of the paper, run again"
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{sentence(words)}."
 
 
 def _rows(rows: Sequence[Row]) -> str:

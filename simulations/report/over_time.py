@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedhist.simulations.report.charts import Line, LineChart, figure, style_rules
+from fedhist.simulations.report.charts import Line, LineChart, figure
 from fedhist.simulations.report.page import fill, grid, head, panel, paragraphs, section, table, text
-from fedhist.simulations.report.run_data import read_run
+from fedhist.simulations.report.run import read_run
 
 ITEMS_SHOWN = 12
 COLUMNS = {"value": "values", "standard_error": "errors", "estimate": "estimates", "at_least": "at_least"}
@@ -73,7 +73,7 @@ def schedule_page(said: Mapping[str, Any], headings: Sequence[str], cells: Itera
             "calendar", "Calendar", panel(table(headings, cells, numeric=2), f"<p>{' '.join(links)}</p>")
         ),
     ]
-    return fill(title=f"fedhist: {Path(said['folder']).name}", body="".join(body), styles=style_rules())
+    return fill(Path(said["folder"]).name, *body)
 
 
 def over_windows(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from string import Template
 
@@ -16,6 +14,31 @@ from fedhist.display.visible_text import LONGEST_LABEL, visible
 
 NOT_PRIVATE = "not private, simulation only"
 BADGE = f'<span class="badge">{NOT_PRIVATE}</span>'
+COLOURS = {
+    "paper": ("#f7f7f5", "#14171a"),
+    "panel": ("#ffffff", "#1d2125"),
+    "ink": ("#1d2125", "#e8eaed"),
+    "soft": ("#5a6169", "#a6adb5"),
+    "faint": ("#dfe2e5", "#31373d"),
+    "edge": ("#d3d7db", "#3a4148"),
+    "blue": ("#0072b2", "#56b4e9"),
+    "orange": ("#c65200", "#ff9247"),
+    "green": ("#007f5c", "#3ccf9f"),
+    "purple": ("#a5497f", "#e39cc4"),
+    "gold": ("#8a6100", "#e6b84d"),
+    "bar": ("#5b9bc8", "#3f7ca8"),
+    "warn": ("#8a4b00", "#ffc37a"),
+    "warn-paper": ("#fff3e0", "#3a2a14"),
+    "bad": ("#b3261e", "#ff8a80"),
+}
+"""Every colour of pages and figures by name, on light paper and on dark. Figures are on light paper."""
+
+SERIES = (
+    ("blue", ()), ("orange", (7, 4)), ("green", (2, 3)), ("purple", (9, 3, 2, 3)), ("gold", (4, 2)), ("bar", (1, 4)),
+    ("ink", (12, 3)), ("soft", (5, 1, 1, 1)),
+)  # fmt: skip
+"""The colour and the dashes of a chart's lines s0, s1 and so on."""
+
 _LONG_VALUE, _LONG_TEXT = 12, 900
 _TILES_A_ROW = 5
 _REFLOWED = 12
@@ -27,37 +50,46 @@ def text(value: object, most: int = LONGEST_LABEL) -> str:
     return html.escape(visible(value, most), quote=True)
 
 
-def fill(*, title: str, body: str, styles: str) -> str:
-    """The whole document. `body` and `styles` are as they are to be; the title is escaped here."""
-    return Template(asset("template.html")).substitute(
-        title=text(title), style=f"{styles}\n{asset('report.css')}", body=body, script=asset("report.js")
+def sentence(words: str) -> str:
+    """With a capital at its beginning."""
+    return words[:1].upper() + words[1:]
+
+
+def fill(name: str, *parts: str) -> str:
+    """The whole document. The parts are HTML; the name of its subject is escaped here."""
+    folder = files("fedhist.simulations.report")
+    template, style, script = (
+        folder.joinpath(file).read_text(encoding="utf-8")
+        for file in ("template.html", "report.css", "report.js")
     )
+    filled = {
+        "title": text(f"fedhist: {name}"),
+        "style": f"{_style_rules()}\n{style}",
+        "body": "".join(parts),
+    }
+    return Template(template).substitute(filled, script=script)
 
 
-@cache
-def asset(name: str) -> str:
-    """A file beside the pages' code."""
-    return files("fedhist.simulations.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number at the top of a page."""
-
-    name: str
-    value: str
-    note: str = ""
-    truth: bool = False
-
-
-def tiles(shown: Iterable[Tile]) -> str:
-    """The numbers at the top, in rows of about the same length: none stands alone in its row."""
-    drawn = [
-        f'<div class="tile"><dt>{text(tile.name)}</dt><dd{" class=words" if len(tile.value) > _LONG_VALUE else ""}>'
-        f"{text(tile.value)}<small>{text(tile.note)}</small>{BADGE if tile.truth else ''}</dd></div>"
-        for tile in shown
+def _style_rules() -> str:
+    """The colours as variables and the lines' looks as rules, for a style sheet."""
+    colours = "".join(f"--{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
+    lines = [
+        f".s{place} {{ --of: var(--{colour}); --dashes: {' '.join(map(str, dashes)) or 'none'} }}"
+        for place, (colour, dashes) in enumerate(SERIES)
     ]
-    rows = -(-len(drawn) // _TILES_A_ROW) or 1
+    return "\n".join([f":root {{ {colours}}}", *lines])
+
+
+def tile(name: str, value: str, note: str = "", *, truth: bool = False) -> str:
+    """One number at the top of a page."""
+    look = " class=words" if len(value) > _LONG_VALUE else ""
+    shown = f"<dd{look}>{text(value)}<small>{text(note)}</small>{BADGE if truth else ''}</dd>"
+    return f'<div class="tile"><dt>{text(name)}</dt>{shown}</div>'
+
+
+def tiles(drawn: Sequence[str]) -> str:
+    """The numbers at the top, in rows of about the same length: none stands alone in its row."""
+    rows = -(-len(drawn) // _TILES_A_ROW)
     return (
         f'<dl class="tiles" style="--columns: {-(-len(drawn) // rows)}">{"".join(drawn)}</dl>'
         if drawn
@@ -97,8 +129,7 @@ def section(identity: str, title: str, *content: str, lead: str = "") -> str:
 
 def grid(*panels: str) -> str:
     """Panels side by side, without those that are empty."""
-    drawn = "".join(panels)
-    return f'<div class="grid">{drawn}</div>' if drawn else ""
+    return f'<div class="grid">{"".join(panels)}</div>' if any(panels) else ""
 
 
 def panel(*content: str, kind: str = "panel") -> str:

@@ -19,9 +19,7 @@ from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.predict import FLATNESS, Split, Target
 from fedhist.simulations.report.charts import (
-    COLOURS,
     LABEL_LETTERS,
-    SERIES,
     Axis,
     BarChart,
     Chart,
@@ -39,9 +37,8 @@ from fedhist.simulations.report.comparison import (
     comparison_table,
     is_experiment,
 )
-from fedhist.simulations.report.page import NOT_PRIVATE
-from fedhist.simulations.report.run_charts import CHART_NAMES, run_charts
-from fedhist.simulations.report.run_data import RunData, drawn_from, read_run, run_of
+from fedhist.simulations.report.page import COLOURS, NOT_PRIVATE, SERIES
+from fedhist.simulations.report.run import CHART_NAMES, RunData, drawn_from, read_run, run_charts, run_of
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:

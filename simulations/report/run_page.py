@@ -1,81 +1,269 @@
 """The page of one run: what was released, how good it is, what it cost, and how it came about.
 
 `SECTIONS` is the page from top to bottom. A new part is a function of the run and its charts that returns HTML, or
-nothing where it has nothing to say, and a line in that list.
+nothing where it has nothing to say, and a line in that list. Every sentence is made from what the plan and the release
+say; `tests/scenarios/test_words_of_runs.py` checks them for every kind of plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from fedhist.display.plurals import counted
+from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import names_by_reason
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
-from fedhist.server.words import sender
-from fedhist.simulations.report.charts import Chart, figure, number, style_rules
-from fedhist.simulations.report.first_screen import bias_words, bound_words, first_screen, why_not
+from fedhist.server.words import lost_words, method, release_words, round_words, sender, significant
+from fedhist.simulations.report.charts import Chart, figure, number
 from fedhist.simulations.report.page import (
     BADGE,
     NOT_PRIVATE,
-    Tile,
+    card,
     fill,
     grid,
+    head,
     panel,
     paragraphs,
     section,
+    sentence,
     table,
     text,
+    tile,
     tiles,
 )
-from fedhist.simulations.report.run_charts import run_charts
-from fedhist.simulations.report.run_data import RunData
+from fedhist.simulations.report.run import RunData, run_charts
 from fedhist.simulations.report.timeline import VIEW_WORDS, lines_of, timeline
 
 Charts = Mapping[str, Chart]
-_ROWS_SHOWN = 100
+_ROWS_SHOWN, _NAME_LETTERS = 100, 60
 _CERTAIN = 0.9999
+_NOT_PRIVATE, _BESIDE = "not private: ", "run, not private: "
+# A factor of e^epsilon beyond this one is no limit that means anything to a reader.
+_LARGEST_EPSILON = 12.0
+_OTHERS = {
+    Neighbours.ZERO_OUT: "With or without any one user's data",
+    Neighbours.REPLACE_ONE: "Whatever data any one user had",
+    Neighbours.ADD_OR_REMOVE_ONE: "With or without any one user",
+}
+_LOSS_WORDS = (
+    "The absolute errors of all values add up to this share of all counts: 0\u00a0% is exact, and a histogram of zeros "
+    "loses 100\u00a0%."
+)
 _CURVE_NOTE = (
     "Low thresholds cut heavy users' counts, high ones need more noise. The best is where the two meet."
 )
+_FAULTS = {
+    "dropout": "dropped out. The server continues with the rest; in every round others drop out.",
+    "fail": "failed. The server counted them and continued with the rest.",
+    "inflate": "lied within the bounds: all their users claim the last item alone. No server can see that. Clipping "
+    "limits each of their users to the threshold.",
+}
 
 
 def run_page(run: RunData) -> str:
     """One self-contained HTML document."""
     charts = run_charts(run)
-    body = "".join(part(run, charts) for part in SECTIONS)
-    return fill(title=f"fedhist: {run.name}", body=body, styles=style_rules())
+    return fill(run.name, *(part(run, charts) for part in SECTIONS))
+
+
+# --- The first screen: the run in one sentence that can be forwarded, and three answers.
 
 
 def _first(run: RunData, charts: Charts) -> str:
-    # Why the run is not private is said on the first screen.
-    notes = [text(note, 600) for note in run.document.get("notes", []) if not why_not(note)]
+    released, trusted = "nothing" if run.found_nothing else counted(len(run.values), "item"), "no counts"
+    if len(run.values):
+        trusted = f"{int((run.at_least > 0).sum()):,} of {len(run.values):,}"
+    cost = f"ε\u00a0{number(run.document['tight']['epsilon'])}" if _is_private(run) else "not private"
+    cards = (
+        card("What was released", released, _released_words(run), _true_words(run)),
+        card("How far to trust it", trusted, _trust_words(run), _loss_words(run)),
+        card("What it cost in privacy", cost, _cost_words(run)),
+    )
+    # Why the run is not private is said in the last of them.
+    notes = [text(note, 600) for note in run.document.get("notes", []) if not note.startswith(_NOT_PRIVATE)]
     listed = f'<ul class="notes"><li>{"</li><li>".join(notes)}</li></ul>' if notes else ""
-    return f"{first_screen(run)}{listed}{tiles(_tiles(run))}"
+    top = head("fedhist run", run.name, headline(run), *_kinds(run))
+    return f"{top}{panel(*cards, kind='cards')}{listed}{tiles([*_tiles(run)])}"
 
 
-def _tiles(run: RunData) -> list[Tile]:
-    sent, shown = sum(run.sizes.values()), []
+def headline(run: RunData) -> str:
+    """The run in one sentence."""
+    answered: dict[str, int] = run.document.get("users_answered", {})
+    last = answered.get(Round.RELEASE.value, answered.get(Round.DISCOVER.value, run.plan.users))
+    some = "" if last == run.plan.users else f"{last:,} of "
+    users = f"{some}{counted(run.plan.users, 'user')}{f' in {run.plan.window}' if run.plan.window else ''}"
+    cost = "and not private"
+    if _is_private(run):
+        cost = f"at a privacy cost of {_guarantee(run.document['tight'])}"
+    if run.found_nothing:
+        said = f"no item was found among those of {users}, and nothing was released, {cost}."
+    elif len(run.values) == 0:
+        said = f"no item of {users} was above the bar, and only the threshold was released, {cost}."
+    else:
+        clip = "clipping, which takes away most from large items, and " if _bias_words(run) else ""
+        noise = f"with {clip}noise with a standard error of {_error(run)}"
+        said = f"{counted(len(run.values), 'item')} counted over {users}, {noise}, {cost}."
+    return sentence(f"{'simulation: ' if run.document.get('simulation_only') else ''}{said}")
+
+
+def _is_private(run: RunData) -> bool:
+    """Whether its methods are private: a seed, or an evaluation beside it, is said apart."""
+    notes = run.document.get("notes", [])
+    return run.document["tight"]["epsilon"] is not None and not any(
+        note.startswith(_NOT_PRIVATE) for note in notes
+    )
+
+
+def _kinds(run: RunData) -> Iterator[str]:
+    private, how = _is_private(run), "evaluated, " if run.document.get("seed") is None else "seeded, "
+    if not private or not run.document.get("private", True):
+        yield f'<span class="badge loud">{how if private else ""}not private: do not publish</span>'
+    if run.evaluated:
+        yield f'<span class="hint">What is marked {BADGE} was computed from the exact data.</span>'
+
+
+def _bias_words(run: RunData) -> str:
+    """What clipping does to the values, and what the release tells of it; empty where that is undone."""
+    bias = release_words(run.way).bias
+    return f"{bias}; a release does not show by how much." if bias else ""
+
+
+def _guarantee(cost: dict[str, Any]) -> str:
+    delta = f", delta {cost['delta']:.3g}" if cost["delta"] else ""
+    return f"epsilon {number(cost['epsilon'])}{delta}"
+
+
+def _error(run: RunData) -> str:
+    """The standard error of the noise on a count; of items with noise of their own, the least and the most."""
+    return " to ".join(dict.fromkeys(_about(float(one)) for one in (run.errors.min(), run.errors.max())))
+
+
+def _released_words(run: RunData) -> Iterator[str]:
+    plan, several = run.plan, len(run.values) > 1
+    if run.found_nothing:
+        yield "No item's noisy weight was above the bar of the discovery."
+    elif len(run.values) == 0:
+        yield "No item's noisy count was above the bar. Only the threshold was released."
+    if len(run.values) == 0:
+        return
+    if plan.discovers:
+        known = ", or public already" if plan.known else ""
+        yield f"Items that were found privately{known}, each with a noisy count. Others are not in it."
+    elif plan.is_open:
+        yield "The items whose noisy count is above a bar, with these counts. Others are not in it."
+    else:
+        read_off = "items" in run.document.get("not_private", [])
+        list_ = f"of a list that was {'inferred from the data' if read_off else 'fixed beforehand'}"
+        yield f"A noisy count for {'each' if several else 'the one'} item {list_}."
+    row = int(run.estimates.argmax())
+    estimate, least = number(float(run.estimates[row])), number(float(run.at_least[row]))
+    yield (
+        f"{'The largest estimate' if several else 'The estimate'} is {estimate}, and the count at least {least} "
+        f"(95\u00a0%), for “{visible(run.labels[row], _NAME_LETTERS)}”."
+    )
+    yield f"Method: {method(plan, run.document.get('mechanism'))}. {_bound_words(run)}"
+
+
+def _bound_words(run: RunData) -> str:
+    """What the threshold means for a user."""
+    return round_words(run.way)[Round.RELEASE].bound.format(C=number(run.threshold))
+
+
+def _true_words(run: RunData) -> Iterator[str]:
+    """The true count of the item whose estimate is named."""
+    row = int(run.estimates.argmax()) if len(run.estimates) else None
+    if row is not None and (count := run.true.get(row)) is not None:
+        yield f"The true count of “{visible(run.labels[row], _NAME_LETTERS)}” is {count:,}."
+
+
+def _trust_words(run: RunData) -> Iterator[str]:
+    if len(run.values) == 0:
+        return
+    yield f"{significant(run.at_least)}."
+    yield f"The standard error of the noise on a count is {_error(run)}{', by item' if run.has_own_noise else ''}."
+    yield from filter(None, [_bias_words(run)])
+    # What simulated liars do to all that is said of noise.
+    faults: dict[str, Any] = run.document.get("faults") or {"rounds": {}}
+    lying = max((one.get("inflate", 0) for one in faults["rounds"].values()), default=0)
+    if lying:
+        yield f"{lying:,} of {counted(faults['nodes'], 'node')} made answers up. No lower limit allows for that."
+
+
+def _loss_words(run: RunData) -> Iterator[str]:
+    """What only the exact data tells."""
+    document = run.document
+    if document.get("relative_loss") is None:
+        return
+
+    def percent(name: str) -> str:
+        return f"{100 * document[name]:.1f}\u00a0%"
+
+    said = f"Relative loss: {percent('relative_loss')}. {_LOSS_WORDS}"
+    if len(run.values) and document.get("faults") is None:
+        clipped = f"{lost_words(run.plan)} {percent('clipping_error')}"
+        parts = f"{clipped}, {release_words(run.way).adds} {percent('noise_error')}"
+        if run.plan.per_item:
+            said += f" Before debiasing: {parts}, both {percent('relative_loss_clipped')}."
+        else:
+            said += f" Its parts, which may cancel: {parts}. Estimates lose {percent('estimate_loss')}."
+    yield said
+
+
+def _cost_words(run: RunData) -> Iterator[str]:
+    notes, cost = run.document.get("notes", []), run.document["tight"]
+    if not _is_private(run):
+        reasons = [note.removeprefix(_NOT_PRIVATE) for note in notes if note.startswith(_NOT_PRIVATE)]
+        yield from (f"{sentence(reason)}." for reason in reasons or ["A step of this run is not private"])
+        return
+    beside = [f"{sentence(note)}." for note in notes if _BESIDE in note]
+    yield from [*beside, "What follows holds without that."] if beside else []
+    yield f"{sentence(_guarantee(cost))}, for all rounds together."
+    if cost["epsilon"] > _LARGEST_EPSILON:
+        yield "An epsilon this large limits little of what can be told about one user."
+    else:
+        factor = f"the same up to a factor of {_about(math.exp(cost['epsilon']))}"
+        apart = f", apart from a probability of {cost['delta']:.3g}" if cost["delta"] else ""
+        public = "" if run.plan.hides_users else " The number of users is public."
+        yield f"{_OTHERS[run.plan.neighbours]}, the probability of what was released is {factor}{apart}.{public}"
+    # Who saw what, beside the release.
+    if run.plan.noise_by_devices:
+        yield "Participants masked what they sent and added the noise: the server saw noisy sums only."
+    elif run.plan.is_masked:
+        yield "Participants masked what they sent: the server saw sums only, and added the noise."
+    else:
+        yield "The server is trusted: it saw what participants sent, and added the noise."
+
+
+def _about(value: float) -> str:
+    """Three digits, for a sentence."""
+    return number(float(f"{value:.3g}"))
+
+
+def _tiles(run: RunData) -> Iterator[str]:
+    sent, clipped = sum(run.sizes.values()), run.document.get("clipped_users")
     if not run.found_nothing:
         chosen = "fixed by the plan" if run.plan.selector == "fixed" else f"chosen by {run.plan.selector}"
         largest = "largest threshold" if run.plan.thresholds > 1 else "threshold"
-        shown.append(Tile(largest, number(run.threshold), chosen))
+        yield tile(largest, number(run.threshold), chosen)
     if len(run.values):
         most = ", at most" if run.has_own_noise else ""
-        error = number(float(run.errors.max()))
-        shown.append(Tile("standard error", error, f"of the noise on a count{most}"))
-    if run.document.get("clipped_users") is not None and not run.found_nothing:
-        mean = ", mean of the trials" if run.trials > 1 else ""
-        share = f"{run.document['clipped_users']:.2%}"
-        shown.append(Tile("clipped", share, f"of the users{mean}", truth=True))
+        yield tile("standard error", number(float(run.errors.max())), f"of the noise on a count{most}")
+    if clipped is not None and not run.found_nothing:
+        yield tile("clipped", f"{clipped:.2%}", "of the users", truth=True)
     if sent and not run.withheld:
-        shown.append(Tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, all rounds", truth=run.sizes_tell))
+        yield tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, all rounds", truth=run.sizes_tell)
     if run.seconds:
-        shown.append(Tile("time", f"{sum(run.seconds.values()):.2f} s", "all phases", truth=True))
-    return shown
+        yield tile("time", f"{sum(run.seconds.values()):.2f} s", "all phases", truth=True)
+
+
+# --- The sections below.
 
 
 def _figures(charts: Charts, *names: str, more: str = "") -> str:
@@ -87,18 +275,15 @@ def _released(run: RunData, charts: Charts) -> str:
     if count == 0:
         return ""
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
-    listed = [
-        [
-            run.labels[row],
-            *(number(float(column[row])) for column in (run.estimates, run.at_least, run.values)),
-            *([number(true[row]) if row in true else ""] if true else []),
-        ]
-        for row in rows
-    ]
+    heads, listed = ["item", "estimate", "at least", "value"], []
+    heads += ["true count (not private)"] if true else []
+    for row in rows:
+        numbers = [number(float(column[row])) for column in (run.estimates, run.at_least, run.values)]
+        numbers += [number(true[row]) if row in true else ""] if true else []
+        listed.append([run.labels[row], *numbers])
     heading = f"The {len(rows)} largest of {count:,} items"
     if count == len(rows):
         heading = f"All {counted(count, 'item')}" if count > 1 else "The item"
-    heads = ["item", "estimate", "at least", "value", *(["true count (not private)"] if true else [])]
     listing = panel(table(heads, listed, caption=f"{heading}, by value"), kind="panel long")
     hidden = ""
     if missed := run.exact.get("missed"):
@@ -106,17 +291,9 @@ def _released(run: RunData, charts: Charts) -> str:
         counts = table(["item", "true count"], [[name, f"{count:,}"] for name, count in missed])
         summary = f"<summary>The largest items that {where} {BADGE}</summary>"
         hidden = f"<details class=panel>{summary}{counts}</details>"
-    use = run.document.get("which_to_use", "use value")
-    lead = " ".join(filter(None, [f"{use[:1].upper()}{use[1:]}.", bias_words(run)]))
+    use = f"{sentence(run.document.get('which_to_use', 'use value'))}."
+    lead = " ".join(filter(None, [use, _bias_words(run)]))
     return section("released", "The counts", _figures(charts, "released", more=listing), hidden, lead=lead)
-
-
-_FAULTS = {
-    "dropout": "dropped out. The server continues with the rest; in every round others drop out.",
-    "fail": "failed. The server counted them and continued with the rest.",
-    "inflate": "lied within the bounds: all their users claim the last item alone. No server can see that. Clipping "
-    "limits each of their users to the threshold.",
-}
 
 
 def _faults(run: RunData, charts: Charts) -> str:
@@ -127,12 +304,10 @@ def _faults(run: RunData, charts: Charts) -> str:
     struck, reports, told = faults["rounds"], run.document.get("rounds", {}), ""
     names, last = dict.fromkeys(kind for one in struck.values() for kind in one), [{}, *struck.values()][-1]
     kinds = [f"{last[kind]:,} of {faults['nodes']:,} nodes {_FAULTS[kind]}" for kind in names if kind in last]
-    without = faults.get("loss_without_faults")
+    without, loss = faults.get("loss_without_faults"), run.document.get("relative_loss")
     if not names:
         kinds = [f"No node was faulty: the shares that were asked for are none of {faults['nodes']:,} nodes."]
-    elif without is not None and run.document.get("relative_loss") is not None:
-        # Of several trials faults are those of the first.
-        loss = float((run.document.get("trials") or [run.document])[0]["relative_loss"])
+    elif without is not None and loss is not None:
         words = f"The relative loss is {loss:,.4f}, and the same run without faults would have had {without:,.4f}."
         if (other := faults["threshold_without_faults"]) != run.threshold:
             words += f" The threshold is {run.threshold:,.4g}, and would have been {other:,.4g}."
@@ -152,24 +327,24 @@ def _faults(run: RunData, charts: Charts) -> str:
 def _threshold(run: RunData, charts: Charts) -> str:
     if run.found_nothing:
         return ""
-    fixed, said = run.plan.selector == "fixed", [bound_words(run)]
-    if not run.simulated:
+    fixed, said = run.plan.selector == "fixed", [_bound_words(run)]
+    if not run.evaluated:
         how = f"It was chosen by {run.plan.selector} in a round before the release."
         said.append("It was fixed by the plan." if fixed else how)
         said.append("Only a simulation with the truth knows what another threshold would have cost.")
     title = "What the threshold does" if fixed else "How the threshold was chosen"
-    known = "".join(
-        f'<p class="odds">{text(one, 600)} {BADGE}</p>' for one in (_odds(run), _others(run)) if one
-    )
+    known = [
+        f'<p class="odds">{text(one, 600)} {BADGE}</p>' for one in (*_odds(run), *_other_thresholds(run))
+    ]
     drawn = _figures(charts, "curve", "scores", "chances", "users")
-    return section("threshold", title, known, drawn, lead=" ".join(said))
+    return section("threshold", title, *known, drawn, lead=" ".join(said))
 
 
-def _odds(run: RunData) -> str:
+def _odds(run: RunData) -> Iterator[str]:
     """How the exponential mechanism comes to a threshold, with this run's numbers."""
-    seen = run.exact.get("scores")
-    if seen is None or seen.get("chances") is None:
-        return ""
+    seen = run.exact.get("scores") or {}
+    if seen.get("chances") is None:
+        return
     chances, xs = np.array(seen["chances"]), np.array(seen["candidates"])
     share = float(chances.sum())
     low, high = (xs[int((np.cumsum(chances) / share < part).sum())] for part in (0.05, 0.95))
@@ -181,55 +356,47 @@ def _odds(run: RunData) -> str:
         chose = f"The run chose {run.way.mechanism} noise with a probability of {share:.1%}."
         draws = f"{chose} Of these, nine of ten draws lie"
     chosen = float(chances[int(np.abs(xs - seen["chosen"]).argmin())])
-    return (
+    yield (
         f"Each candidate is drawn with a probability in proportion to its base measure times the exponential of its "
         f"score. {base} {draws} between {number(low)} and {number(high)}; this one, {number(seen['chosen'])}, had a "
         f"probability of {chosen:.1%}."
     )
 
 
-def _others(run: RunData) -> str:
+def _other_thresholds(run: RunData) -> Iterator[str]:
     """How much more than the best threshold the one of this run, half of it and double of it are expected to lose."""
-    curve = run.exact.get("curve")
-    if curve is None:
-        return ""
-    xs, losses = np.array(curve["thresholds"]), np.array(curve["loss"])
-    over = [
-        float(losses[int(np.abs(np.log(xs) - np.log(run.threshold * factor)).argmin())] / losses.min()) - 1
-        for factor in (1, 0.5, 2)
-    ]
-    own = "is the best" if over[0] < 0.005 else f"loses {over[0]:.0%} more"
-    half, double = (f"{more:.0%}" for more in over[1:])
-    others = f"Half of it would lose {half} more than the best, double of it {double}."
-    return f"{_CURVE_NOTE} The one of this run {own}. {others}"
+    if (curve := run.exact.get("curve")) is not None:
+        xs, losses = np.array(curve["thresholds"]), np.array(curve["loss"])
+        own, half, double = (
+            float(losses[int(np.abs(np.log(xs) - np.log(run.threshold * factor)).argmin())] / losses.min())
+            - 1
+            for factor in (1, 0.5, 2)
+        )
+        others = f"Half of it would lose {half:.0%} more than the best, double of it {double:.0%}."
+        yield f"{_CURVE_NOTE} The one of this run {'is the best' if own < 0.005 else f'loses {own:.0%} more'}. {others}"
 
 
 def _cost(run: RunData, charts: Charts) -> str:
     document, rows = run.document, []
     for entry, equal in groupby(document["ledger"]):
         times = len(list(equal))
-        name = entry["name"] if times == 1 else f"{entry['name']} x {times}"
+        name = f"{entry['name']}{f' x {times}' if times > 1 else ''}"
         name = name if entry.get("private", True) else f"{name} (not private)"
-        sensitivity = "unbounded"
-        if entry["sensitivity"] is not None:
-            sensitivity = f"{number(entry['sensitivity'])} {entry['norm']}"
-        rows.append([entry["round"], name, sensitivity, *_epsilon_and_delta(entry)])
-    rows += [
-        ["total", f"{name} composition", "", *_epsilon_and_delta(document[key])]
-        for name, key in (("basic", "total"), ("tight", "tight"))
+        bounded = entry["sensitivity"] is not None
+        sensitivity = f"{number(entry['sensitivity'])} {entry['norm']}" if bounded else "unbounded"
+        rows.append((entry["round"], name, sensitivity, entry))
+    totals = {"basic": document["total"], "tight": document["tight"]}
+    rows += [("total", f"{name} composition", "", cost) for name, cost in totals.items()]
+    cells = [
+        [*row, "not private" if cost["epsilon"] is None else number(cost["epsilon"]), f"{cost['delta']:.3g}"]
+        for *row, cost in rows
     ]
-    ledger = table(["round", "mechanism", "sensitivity", "epsilon", "delta"], rows, numeric=2)
+    ledger = table(["round", "mechanism", "sensitivity", "epsilon", "delta"], cells, numeric=2)
     lead = "Together they are the basic total; the tight total is what is proved for all of them, and is never more."
     if document["tight"]["epsilon"] is None:
         lead = "A step without an epsilon is not private, and so the run is not."
-    shown = _figures(charts, "budget", more=panel(ledger))
-    return section(
-        "cost", "What it cost", shown, lead=f"Each charge is written before its noise is drawn. {lead}"
-    )
-
-
-def _epsilon_and_delta(cost: Mapping[str, Any]) -> tuple[str, str]:
-    return "not private" if cost["epsilon"] is None else number(cost["epsilon"]), f"{cost['delta']:.3g}"
+    lead = f"Each charge is written before its noise is drawn. {lead}"
+    return section("cost", "What it cost", _figures(charts, "budget", more=panel(ledger)), lead=lead)
 
 
 def _sides(run: RunData, charts: Charts) -> str:
@@ -251,49 +418,33 @@ def _view(view: dict[str, Any]) -> str:
     columns = dict(zip(heads, (view["had"], view["seen"]), strict=True))
     if view["data"] is not None:
         columns = {"the user has": view["data"], **columns}
-    rows = [
-        [name, *map(number, numbers)]
-        for name, *numbers in zip(view["places"], *columns.values(), strict=True)
-    ]
+    rows = [[name, *map(number, row)] for name, *row in zip(view["places"], *columns.values(), strict=True)]
     title = f"<h3>Round {text(view['round'])}, {text(view['participant'])} {BADGE}</h3>"
     return panel(title, paragraphs([said]), table(["", *columns], rows))
 
 
 def _effort(run: RunData, charts: Charts) -> str:
-    withheld = "Times are withheld: they depend on what the users have." if not run.seconds else ""
+    lead = "Times are withheld: they depend on what the users have." if not run.seconds else ""
     if run.withheld:
         rounds = f"is withheld for {' and '.join(run.withheld)}: it depends on what the users have."
-        withheld = f"The number of bytes sent {rounds} {withheld}"
-    rows = [
-        [
-            name,
-            f"{report['answered']:,} of {report['nodes']:,}",
-            f"{report['users']:,}",
-            _round_bytes(run, name, report.get("bytes")),
-            "withheld" if report["seconds"] is None else f"{report['seconds']:.3f} ({NOT_PRIVATE})",
-            _left_out(report),
-        ]
-        for name, report in run.document.get("rounds", {}).items()
-    ]
-    heads = ["round", "participants", "users", "bytes", "seconds", "left out"]
+        lead = f"The number of bytes sent {rounds} {lead}"
+    heads, rows = ["round", "participants", "users", "bytes", "seconds", "left out"], []
+    for name, report in run.document.get("rounds", {}).items():
+        size, seconds = report.get("bytes"), report["seconds"]
+        sent = ("withheld" if name in run.withheld else "") if size is None else f"{size:,}"
+        if size is not None and length_tells(run.plan, name):
+            sent += f" ({NOT_PRIVATE})"
+        # Counts of drop-outs, and who they are: by the reason that they gave, or for which the server left them out.
+        gone = [", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())]
+        gone += [names_by_reason(report.get(kind, {})) for kind in ("dropped", "left_out")]
+        took = "withheld" if seconds is None else f"{seconds:.3f} ({NOT_PRIVATE})"
+        there = f"{report['answered']:,} of {report['nodes']:,}", f"{report['users']:,}"
+        rows.append([name, *there, sent, took, "; ".join(filter(None, gone)) or "none"])
     if not any(row[3] for row in rows):  # in one process nothing is sent
         heads, *rows = ([*row[:3], *row[4:]] for row in (heads, *rows))
-    drawn = _figures(charts, "seconds", "bytes")
     listed = panel(table(heads, rows)) if rows else ""
-    return section("effort", "How long, and how many bytes", drawn, listed, lead=withheld)
-
-
-def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
-    if size is None:
-        return "withheld" if round_ in run.withheld else ""
-    return f"{size:,} ({NOT_PRIVATE})" if length_tells(run.plan, round_) else f"{size:,}"
-
-
-def _left_out(report: dict[str, Any]) -> str:
-    """Counts of drop-outs, and who they are: by the reason that they gave, or for which the server left them out."""
-    faults = ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())
-    named = [names_by_reason(report.get(name, {})) for name in ("dropped", "left_out")]
-    return "; ".join(filter(None, (faults, *named))) or "none"
+    drawn = _figures(charts, "seconds", "bytes")
+    return section("effort", "How long, and how many bytes", drawn, listed, lead=lead)
 
 
 def _plan(run: RunData, charts: Charts) -> str:

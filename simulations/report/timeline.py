@@ -35,7 +35,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import without_data
 from fedhist.server.words import charged_ahead, discovery_words, method, release_words, round_words
-from fedhist.simulations.report.run_data import RunData
+from fedhist.simulations.report.run import RunData
 
 FEW = 4
 """Up to this number of participants, each message is worth a line of its own."""

@@ -9,7 +9,7 @@ from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.report.comparison import experiment_page, is_experiment
 from fedhist.simulations.report.plot import draw
-from fedhist.simulations.report.run_data import drawn_from, read_run, run_of
+from fedhist.simulations.report.run import drawn_from, read_run, run_of
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.workbench.spelling import python_words

@@ -190,7 +190,7 @@ def test_masked_values_are_not_said_to_be_sent_as_they_were(run: Run) -> None:
 
 @kinds
 def test_the_choice_is_compared_with_the_best_by_its_numbers(run: Run) -> None:
-    curve = run.data.simulation["curve"]
+    curve = run.data.exact["curve"]
     assert "lands near" not in run.page
     if curve is None:
         return
@@ -314,7 +314,7 @@ def test_the_cost_is_said_for_the_neighbours_and_the_trust_of_the_plan(run: Run)
 
 @kinds
 def test_chances_are_those_of_the_draw(run: Run) -> None:
-    seen = (run.data.simulation or {})["scores"]
+    seen = run.data.exact["scores"]
     told = re.search(r"ine of ten draws lie between ([\d.,]+) and ([\d.,]+);", run.page)
     drawn = told is not None
     assert drawn == (seen is not None and seen["chances"] is not None)
@@ -381,7 +381,7 @@ def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
         name: report | {"seconds": None, "bytes": shared["bytes_per_user"][name], "stages": {}}
         for name, report in shared["rounds"].items()
     }
-    words = words_of(replace(run, document=shared, simulation=None))
+    words = words_of(replace(run, document=shared, exact={}))
     assert "not private, simulation only" not in words
     for about in ("Relative loss", "true count", "draws lie", "those right of", "of the users"):
         assert about not in words
@@ -390,15 +390,6 @@ def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
 def test_the_sentence_names_the_window_of_time() -> None:
     plan = Plan(**_SMALL, items=3, window="2026-W47")
     assert " over 60 users in 2026-W47, " in headline(replace(watched("gaussian").data, plan=plan))
-
-
-def test_of_several_trials_the_means_are_called_means() -> None:
-    run = watched("gaussian").data
-    trials = [{"threshold": run.threshold, "relative_loss": 0.1}] * 3
-    words = words_of(replace(run, document=run.document | {"trials": trials}))
-    assert "Simulation, first of 3 trials: " in words
-    assert "Mean relative loss of 3 trials" in words
-    assert "mean of the trials" in words
 
 
 def test_a_list_that_was_read_off_the_data_is_called_so() -> None:

@@ -77,7 +77,8 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
+        "share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
@@ -283,18 +284,16 @@ PLACES = {
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve",
     "fedhist.simulations.report.charts": (
-        "Axis Bar BarChart Chart Line LineChart Rule SERIES axis_over=axis draw_chart=figure number "
-        "read_charts tick_text write_charts"
+        "Axis Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
+        "tick_text write_charts"
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
-    "fedhist.simulations.report.first_screen": "headline",
-    "fedhist.simulations.report.page": "text",
+    "fedhist.simulations.report.page": "SERIES text",
     "fedhist.simulations.report.plot": (
         "comparison_figure draw_figure=draw painted plot_module= save_drawing=save write_both"
     ),
-    "fedhist.simulations.report.run_charts": "run_charts",
-    "fedhist.simulations.report.run_data": "RunData read_run run_of",
-    "fedhist.simulations.report.run_page": "run_page",
+    "fedhist.simulations.report.run": "RunData read_run run_charts run_of",
+    "fedhist.simulations.report.run_page": "headline run_page",
     "fedhist.simulations.report.timeline": "TraceLine in_words lines_of timeline",
     "fedhist.simulations.simulation_file": "simulation_document write_simulation",
     "fedhist.simulations.workbench.arguments": "Question RunSettings",
