@@ -77,8 +77,7 @@ PLACES = {
         "read_residues residue_bytes to_integers to_residues width_for zeros"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of "
-        "share_of"
+        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
     ),
     "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
     "fedhist.protocol.masking.incidents": "LeftOut Rejection",
