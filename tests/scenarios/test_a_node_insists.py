@@ -10,7 +10,7 @@ import pytest
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, Node, message_of, outcome, run_server_app
 
-from fedhist import InvalidInput, Plan, RoundFailed, SeededSource
+from fedhist import InvalidInput, Plan, RoundFailed
 from fedhist.client import Policy, mount
 from fedhist.server import run_on_grid
 from tests.asking import first_request, release_at
@@ -20,9 +20,6 @@ from tests.support.api import (
     GridTransport,
     Identity,
     InvalidFile,
-    InvalidPlan,
-    MaskingFailed,
-    MemoryFile,
     Refused,
     Threshold,
     line_of,
@@ -204,26 +201,6 @@ def test_masks_without_a_memory_file_are_refused(caplog: pytest.LogCaptureFixtur
 class TestPromises:
     """What a plan must promise to anybody real, whatever limits a node has set."""
 
-    def test_a_tiny_epsilon_with_a_delta_of_one_half_is_answered_by_nobody(self, tmp_path: Path) -> None:
-        """150 of 150 such runs were, and the mean of the releases was the exact data to within 1.1 counts."""
-        people = enumerate(IDENTITIES[:6], start=VICTIM)
-        nodes = {
-            number: node_of(number, ROW, folder=tmp_path, policy=Policy(max_epsilon=2.0), identity=identity)
-            for number, identity in people
-        }
-        grid = LocalGrid(nodes)
-        plan = plan_of(
-            masking="secagg-signed", participants=6, noise_from="devices", epsilon=1e-6, delta=0.49
-        )
-        with refused(InvalidPlan, "delta-too-large", "0.49"):
-            run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
-        assert not grid.asked
-        transport = GridTransport(grid, directory=IDENTITIES[0].directory)
-        with pytest.raises(MaskingFailed):
-            transport.total(release_at(plan, plan.fixed_threshold))
-        assert all(refusals(node) == ["large-delta"] for node in nodes.values())
-        assert MemoryFile(tmp_path / f"{VICTIM}.memory").read().spent.delta == 0
-
     @pytest.mark.parametrize("masked", [False, True])
     @pytest.mark.parametrize("selector", ["oracle", "median", "p90"])
     def test_a_method_that_is_not_private_is_for_simulated_nodes(
@@ -237,17 +214,6 @@ class TestPromises:
         assert outcome(real.answer(message)) == ("refused", "not-private")
         app = mount(ClientApp(), lambda context: population_of([ROW]), simulated=lambda context: True)
         assert outcome(Node(app, VICTIM).answer(message)) == ("answer", "")
-
-    def test_a_seeded_run_is_for_simulated_nodes(self, tmp_path: Path, lab: Any) -> None:
-        """Ten lines that read the seed and the result gave the exact counts."""
-        plan = plan_of(masking="none", participants=None)
-        policy = Policy(minimum_masking="none")
-        grid = LocalGrid({VICTIM: node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=None)})
-        with refused(RoundFailed, "no-answer", "not-private"):
-            run_on_grid(grid, plan, source=SeededSource(3))
-        assert not (tmp_path / f"{VICTIM}.memory").exists() or not recalled(tmp_path)
-        assert run_on_grid(lab.grid(lab.population()), plan, source=SeededSource(3)).seeded
-        assert not run_on_grid(grid, plan).seeded
 
     def test_a_deployments_server_asks_nobody_in_a_seeded_run(self, lab: Any, tmp_path: Path) -> None:
         grid = lab.grid(lab.population())
@@ -269,11 +235,6 @@ class TestPromises:
             node = node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=None)
             node.answer(message_of(Envelope("one", release_at(plan, plan.fixed_threshold))))
             assert ("answers any number of runs" in caplog.text) is said
-
-
-def recalled(folder: Path) -> object:
-    """The requests that the node under attack remembers."""
-    return MemoryFile(folder / f"{VICTIM}.memory").read().requests
 
 
 @pytest.mark.parametrize("name", ["one\nfedhist: all is well", "\x1b[2J", "a\u202eb", "\x00"])

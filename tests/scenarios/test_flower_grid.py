@@ -24,7 +24,7 @@ from local_grid import (
     with_field,
 )
 
-from fedhist import BudgetFile, InvalidInput, Ledger, Plan, RoundFailed, SeededSource, simulate
+from fedhist import BudgetFile, InvalidInput, Plan, RoundFailed, SeededSource, simulate
 from fedhist.client import Policy
 from fedhist.server import run_on_grid
 from tests.support.api import Round, RoundReport, read_settings, run_settings
@@ -197,20 +197,6 @@ class TestOneBadNode:
             assert reports.faults(round_) == counted
             assert (reports[round_].answered, reports[round_].users) == (5, 50)
 
-    @pytest.mark.parametrize("fault", ["silent", "of another plan", "another plan inside", "too short"])
-    def test_a_discovery_goes_on_without_it(self, lab: Any, fault: str) -> None:
-        """In all three rounds."""
-        whole, plan, reports = lab.population(named=True), plan_of("discovered"), Reports()
-        change, counted = FAULTS[fault]
-        grid = lab.grid(whole, seed=5, faults={2: change})
-        release = run_on_grid(grid, plan, source=SeededSource(5), on_report=reports)
-        without = lab.grid(whole, seed=5)
-        del without.nodes[102]
-        expected = run_on_grid(without, plan, source=SeededSource(5))
-        assert len(release.histogram) and release.labels == expected.labels
-        assert np.array_equal(release.histogram, expected.histogram)
-        assert {round_: reports.faults(round_) for round_ in reports} == dict.fromkeys(Round, counted)
-
     @pytest.mark.parametrize("round_", Round)
     def test_one_that_misses_a_round_of_a_discovery_is_in_the_others(self, lab: Any, round_: Round) -> None:
         reports = Reports()
@@ -240,22 +226,6 @@ def declaring(users: int, data: bytes) -> bytes:
 
 
 class TestACohortThatIsTooSmall:
-    def test_round_one_ends_and_nothing_is_spent(self, lab: Any) -> None:
-        ledger = Ledger()
-        grid = lab.grid(lab.population(), faults={0: silent})
-        with refused(RoundFailed, "too-few-users", "50", "51"):
-            run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
-        assert ledger.entries == ()
-        assert {message.metadata.message_type for message in grid.asked} == {"query.select"}
-
-    def test_round_two_ends_and_the_ledger_says_what_round_one_cost(self, lab: Any) -> None:
-        ledger = Ledger()
-        grid = lab.grid(lab.population(), faults={0: at("release", silent)})
-        with refused(RoundFailed, "too-few-users", "50"):
-            run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
-        assert [charge.round for charge in ledger.entries] == ["select"]
-        assert ledger.basic().epsilon == pytest.approx(0.1)
-
     def test_more_users_than_planned_fail(self, lab: Any) -> None:
         with refused(RoundFailed, "too-many-users", "60", "59"):
             run_on_grid(lab.grid(lab.population()), plan_of(users=59))

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, context_of
 
-from fedhist import BudgetExceeded, BudgetFile, RoundFailed
+from fedhist import RoundFailed
 from tests.support.refusals import refused
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
@@ -109,18 +109,3 @@ def test_the_nodes_policy_holds_on_the_page_too(
     with refused(RoundFailed, "no-answer", "over-budget"):
         for _ in range(10):
             example["server_app"](grid, context_of(node=1))
-
-
-def test_the_ledger_file_counts_and_refuses(
-    example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
-) -> None:
-    fedhist, file = example["fedhist"], tmp_path / "people.ledger"
-    BudgetFile.open(file, create=True).set_limit(fedhist.Limit(1.2, 1e-5))
-    plan = fedhist.Plan(users=20_000, items=4, max_threshold=30, minimum_cohort=100)
-    grid = grid_of(example)
-    example["run_charged"](grid, plan, file)
-    asked = len(grid.asked)
-    with pytest.raises(BudgetExceeded):
-        example["run_charged"](grid, plan, file)
-    assert len(grid.asked) == asked
-    assert [run.status for run in BudgetFile.open(file, create=False).runs()] == ["released"]

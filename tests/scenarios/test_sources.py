@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -93,19 +92,6 @@ def test_mount_takes_a_matrix_and_a_path(expected: bytes, tmp_path: Path) -> Non
     assert answer_of(mount(ClientApp(), lambda context: str(path), columns=NAMES, items=PAGES)) == expected
 
 
-def test_numbers_of_a_frame_in_bins() -> None:
-    data = pd.DataFrame({"user": ["a", "a", "b"], "item": [3.5, 12.0, np.nan]})
-    app = mount(ClientApp(), lambda context: data, columns=Columns(bins=[0, 10, 20]))
-    assert answer_of(app, release(["[0, 10)", "[10, 20)"]))
-    reply = app(message_of(release(["[0, 5)", "[5, 20)"])), context_of())
-    assert outcome(reply) == ("refused", "other-items")
-
-
-def test_a_frame_without_a_public_list_is_refused_over_a_closed_domain() -> None:
-    app = mount(ClientApp(), lambda context: frame(), columns=NAMES)
-    assert outcome(app(message_of(release()), context_of())) == ("refused", "other-items")
-
-
 def test_the_most_frequent_items_of_a_nodes_own_data_are_refused_over_an_open_domain() -> None:
     """One user can change which these are, and so what others add to the sum."""
     people = SparsePopulation.from_scipy(matrix(), labels=PAGES)
@@ -122,13 +108,6 @@ def test_one_users_odd_row_of_a_frame_is_left_out(caplog: pytest.LogCaptureFixtu
     app = mount(ClientApp(), lambda context: pl.concat([frame(), odd]), columns=NAMES, items=PAGES)
     assert answer_of(app) == expected
     assert "3 rows of the node's data were left out" in caplog.text
-
-
-def test_what_is_no_data_is_said_in_the_nodes_log(caplog: pytest.LogCaptureFixture) -> None:
-    app = mount(ClientApp(), lambda context: [("alice", "clinic")])
-    assert outcome(app(message_of(release()), context_of())) == ("failed", "bad-configuration")
-    assert "the data is a builtins.list" in caplog.text
-    assert "alice" not in caplog.text
 
 
 class TestTheNodesOwnSource:
@@ -163,28 +142,6 @@ class TestTheNodesOwnSource:
         assert data_of(reply) is None
         assert "the app has another or another order" in caplog.text
         assert "leave items-path or bins out" in caplog.text
-
-    def test_lists_of_one_length_are_not_said_to_differ_in_it(
-        self, tmp_path: Path, items: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        config = {"data_path": str(csv_file(tmp_path / "d.csv")), "items_path": items} | COLUMNS
-        reply = client_app.app(message_of(release(PAGES[::-1])), context_of(**config))
-        assert outcome(reply) == ("refused", "other-items")
-        assert "both lists have 3 items, and not the same ones in the same order" in caplog.text
-
-    def test_a_wrong_column_names_the_keys_of_the_configuration(
-        self, tmp_path: Path, items: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        config = {"data_path": str(csv_file(tmp_path / "d.csv")), "items_path": items, "user_column": "usr"}
-        assert outcome(client_app.app(message_of(release()), context_of(**config))) == ("failed", "bad-file")
-        assert "a node's configuration has the same keys without --" in caplog.text
-
-    def test_a_folder(self, tmp_path: Path, items: str, expected: bytes) -> None:
-        (tmp_path / "days").mkdir()
-        frame()[:50].write_parquet(tmp_path / "days" / "1.parquet")
-        frame()[50:].write_csv(tmp_path / "days" / "2.csv")
-        config = {"data_path": str(tmp_path / "days"), "items_path": items} | COLUMNS
-        assert answer_of(client_app.app, **config) == expected
 
     def test_a_database_with_rows_in_another_order(self, address: str, items: str, expected: bytes) -> None:
         config = {"db_url": address, "query": QUERY, "items_path": items} | COLUMNS
@@ -277,10 +234,6 @@ class TestPartitions:
         # Also under a number that somebody gave it.
         assert answer_of(app, partition_id=0, num_partitions=3, **config) == expected
 
-    def test_all_rows_are_read_as_arrow_in_any_format(self, cut: Callable[..., Any], expected: bytes) -> None:
-        rows = cut(30).load_partition(0).shuffle(seed=1).with_format("numpy")
-        assert answer_of(mount(ClientApp(), lambda context: rows, columns=NAMES, items=PAGES)) == expected
-
     def test_more_partitions_than_nodes_are_refused(
         self, cut: Callable[..., Any], caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -291,13 +244,6 @@ class TestPartitions:
         own = partition_loader(cut(10))(context_of())
         with refused(InvalidInput, "no-data"):
             own.population(None)
-
-    def test_a_limit_needs_a_memory_on_a_node_that_is_not_virtual(
-        self, cut: Callable[..., Any], caplog: pytest.LogCaptureFixture
-    ) -> None:
-        reply = self.mounted(cut(10))(message_of(release()), context_of(partition_id=0))
-        assert outcome(reply) == ("failed", "bad-configuration")
-        assert "memory-path" in caplog.text
 
 
 class TestBinsOnBothSides:
@@ -333,18 +279,3 @@ class TestBinsOnBothSides:
     def test_other_bins_are_refused(self, grid: LocalGrid, tmp_path: Path) -> None:
         with pytest.raises(RoundFailed):
             run_server_app(grid, self.config(tmp_path / "result", bins="0,5,20"))
-
-    @pytest.mark.parametrize(
-        ("changes", "code"),
-        [
-            ({"bins": "many"}, "bad-bins"),
-            ({"bins": "5"}, "too-few-edges"),
-            ({"items_file": "items.txt"}, "bins-with-other-items"),
-        ],
-    )
-    def test_what_is_wrong_is_said(
-        self, grid: LocalGrid, tmp_path: Path, changes: dict[str, Any], code: str
-    ) -> None:
-        with refused(InvalidInput, code):
-            run_server_app(grid, self.config(tmp_path / "result", **changes))
-        assert not grid.asked

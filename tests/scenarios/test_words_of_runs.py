@@ -24,12 +24,10 @@ from tests.support.api import (
     Round,
     RoundAsked,
     RunData,
-    StateEntered,
     Viewed,
     decode,
     headline,
     histograms_of,
-    in_words,
     labels_for,
     length_tells,
     lines_of,
@@ -166,19 +164,6 @@ def test_a_round_is_said_to_be_charged_when_it_was(run: Run) -> None:
 
 
 @kinds
-def test_what_a_user_contributes_is_said_as_it_is_clipped(run: Run) -> None:
-    items = run.result.release.item_release
-    assert ("Each item has a C of its own" in run.page) == (items is not None)
-    states = [in_words(event, run.plan) for event in run.events if isinstance(event, StateEntered)]
-    assert any("largest threshold" in words for words in states) == (
-        items is not None and len(items.thresholds) > 1
-    )
-    assert any("at most C items of each user, drawn at random" in words for words in states) == (
-        run.plan.items is None and not run.plan.discovers
-    )
-
-
-@kinds
 def test_masked_values_are_not_said_to_be_sent_as_they_were(run: Run) -> None:
     views = [event for event in run.events if isinstance(event, Viewed)]
     assert {view.round for view in views} == {round_.value for round_ in run.sent}
@@ -239,20 +224,6 @@ def test_the_noise_is_named_as_noise_and_clipping_beside_it(run: Run) -> None:
     assert (
         f"significantly above 0 (95 %). The standard error of the noise on a count is {named[1]}" in run.page
     )
-
-
-@kinds
-def test_what_was_released_is_named_as_the_plan_makes_it(run: Run) -> None:
-    plan, release = run.plan, run.result.release
-    some = len(release.histogram) > 0
-    assert ("of a list that was fixed beforehand" in run.page) == (plan.items is not None)
-    assert ("found privately" in run.page) == (plan.discovers and some)
-    assert ("or public already" in run.page) == bool(plan.discovers and some and plan.known)
-    assert ("whose noisy count is above a bar" in run.page) == (release.bar is not None and some)
-    if plan.items is not None and not plan.per_item:
-        norm = release.round_plan.norm.value
-        assert f"Every user contributes at most C = {number(release.threshold)} in {norm} norm." in run.page
-    assert ("The result is released, once" in run.told[-1]) != release.found_nothing
 
 
 @kinds
@@ -385,11 +356,6 @@ def test_without_the_truth_no_sentence_is_about_it(kind: str) -> None:
     assert "not private, simulation only" not in words
     for about in ("Relative loss", "true count", "draws lie", "those right of", "of the users"):
         assert about not in words
-
-
-def test_the_sentence_names_the_window_of_time() -> None:
-    plan = Plan(**_SMALL, items=3, window="2026-W47")
-    assert " over 60 users in 2026-W47, " in headline(replace(watched("gaussian").data, plan=plan))
 
 
 def test_a_list_that_was_read_off_the_data_is_called_so() -> None:

@@ -48,8 +48,7 @@ PLACES = {
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
-        "MaskingFailed NotWritten OtherPlugin OutOfBounds Refused TableTooSmall TooFewSurvivors "
-        "UnexpectedMessage"
+        "NotWritten OtherPlugin OutOfBounds Refused TableTooSmall TooFewSurvivors UnexpectedMessage"
     ),
     "fedhist.protocol.events": (
         "Charged DroppedOut EVENTS Event Heard MessageSent MessagesLeftOut Observer PhaseEnded Read "
