@@ -25,7 +25,7 @@ from fedhist.protocol.measurements.noisy_tail import (
     running_sum_root,
     toeplitz_sensitivity,
 )
-from fedhist.protocol.measurements.tail import tail_vector
+from fedhist.protocol.measurements.tails import tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm

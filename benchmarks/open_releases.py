@@ -15,7 +15,7 @@ from pathlib import Path
 from open_selectors import found_in, outcomes, real, synthetic
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.measurements.kept_items import KeptItems
+from fedhist.protocol.measurements.keys import KeptItems
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 

@@ -9,8 +9,7 @@ from typing import Any
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.contract import Measurement, Round, Summed, Total
-from fedhist.protocol.measurements.given import NOTHING, Given
+from fedhist.protocol.measurements.base import NOTHING, Given, Measurement, Round, Summed, Total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.histograms import Labels
 from fedhist.protocol.items import item_bytes
-from fedhist.protocol.measurements.given import take
+from fedhist.protocol.measurements.base import take
 from fedhist.protocol.plan.fields import MECHANISMS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.protocol.measurements.contract import Round
+from fedhist.protocol.measurements.base import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.checks import usual_delta
 from fedhist.protocol.plan.table_terms import table_notes

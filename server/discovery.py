@@ -12,10 +12,8 @@ from fedhist.protocol.circle import signed
 from fedhist.protocol.errors import TableTooSmall
 from fedhist.protocol.histograms import Flags, Integers
 from fedhist.protocol.items import item_bytes
-from fedhist.protocol.measurements.given import NOTHING, Salt
-from fedhist.protocol.measurements.kept_items import KeySums
-from fedhist.protocol.measurements.key_weights import KeyWeights
-from fedhist.protocol.measurements.key_weights_table import KeyWeightsTable
+from fedhist.protocol.measurements.base import NOTHING, Salt
+from fedhist.protocol.measurements.keys import KeySums, KeyWeights, KeyWeightsTable
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery, ways_to_release
 from fedhist.protocol.plan.table_terms import decoding_delta, fit_noise, table_room

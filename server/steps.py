@@ -15,8 +15,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidPlan, OtherPlugin, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
-from fedhist.protocol.measurements.contract import Round
-from fedhist.protocol.measurements.given import NOTHING, Column
+from fedhist.protocol.measurements.base import NOTHING, Column, Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import measured_by, named_by
 from fedhist.protocol.privacy.calibration import is_number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedhist.display.plurals import counted
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.measurements.contract import Round, Words
+from fedhist.protocol.measurements.base import Round, Words
 from fedhist.protocol.plan import Plan
 from fedhist.server.estimates import LEVEL
 from fedhist.server.releases import rule_for

@@ -25,8 +25,8 @@ from fedhist.protocol.clipping import entry_counts, entry_items, user_squares, u
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
 from fedhist.protocol.items import Renumbering, numbers_in
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.kept_items import KeptItems
+from fedhist.protocol.measurements.keys import KeptItems
+from fedhist.protocol.measurements.sums import ClippedSum
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases import RULES, rule_for

@@ -29,7 +29,7 @@ from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of, names_of
 from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.norm_tails import norm_pairs
+from fedhist.protocol.measurements.tails import norm_pairs
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.composition import basic_total, tight_total

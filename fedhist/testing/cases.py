@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Words
 from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.measurements.contract import Measurement, Summed, Total
+from fedhist.protocol.measurements.base import Measurement, Summed, Total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 

@@ -17,7 +17,7 @@ from fedhist.client.policy import round_cost
 from fedhist.protocol.errors import DecodeError, InvalidInput, OutOfBounds
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
-from fedhist.protocol.measurements.given import (
+from fedhist.protocol.measurements.base import (
     NOTHING,
     Bound,
     Column,

@@ -2,7 +2,7 @@
 
 The first value is the participant's number of users, so the server learns how many users a sum is over and not how many
 each participant has. After it come the values of an unmasked contribution, the same integers, so that a masked sum
-equals an unmasked one to the bit. Where keys are measured, they travel as a table: `measurements/key_weights_table.py`.
+equals an unmasked one to the bit. Where keys are measured, they travel as a table: `measurements/keys.py`.
 """
 
 from __future__ import annotations

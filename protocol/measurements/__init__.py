@@ -1,4 +1,4 @@
-"""What devices are asked for. A new measurement is a file here and a line in this registry."""
+"""What devices are asked for. A new measurement is a class in this folder and a line in this registry."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from importlib import import_module
 from typing import Any
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.measurements.contract import Measurement, Round
+from fedhist.protocol.measurements.base import Measurement, Round
 from fedhist.protocol.plan.fields import RELEASE_NAMES
 from fedhist.protocol.plugins import Kind, Registry
 
 __all__ = ["MEASUREMENTS", "Measurement"]
 
 _PLACES = (
-    "key_weights:KeyWeights",
-    "key_weights_table:KeyWeightsTable",
-    "tail:TailMeasurement",
-    "norm_tails:NormTailsMeasurement",
+    "keys:KeyWeights",
+    "keys:KeyWeightsTable",
+    "tails:TailMeasurement",
+    "tails:NormTailsMeasurement",
     "noisy_tail:NoisyTailMeasurement",
-    "item_tail:ItemTailMeasurement",
+    "tails:ItemTailMeasurement",
     "key_totals:KeyTotals",
-    "clipped_sum:ClippedSum",
-    "clipped_items:ClippedItems",
-    "kept_items:KeptItems",
+    "sums:ClippedSum",
+    "sums:ClippedItems",
+    "keys:KeptItems",
 )
 
 

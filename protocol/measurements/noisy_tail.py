@@ -27,10 +27,17 @@ import numpy as np
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
-from fedhist.protocol.measurements.given import Column
-from fedhist.protocol.measurements.limits import at_most
-from fedhist.protocol.measurements.tail import BY_SPARSITY, binned_users
+from fedhist.protocol.measurements.base import (
+    Column,
+    Measurement,
+    Round,
+    Shape,
+    Summed,
+    Total,
+    Words,
+    at_most,
+)
+from fedhist.protocol.measurements.tails import BY_SPARSITY, binned_users
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Neighbours, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source

@@ -1,7 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
     request   version · run · round · plan (JSON) · plan-digest · items-digest · asks · what the rounds before hand on
-              (`protocol/measurements/given.py`) and settle (`protocol/settled.py`) · seeded, in simulations alone
+              (`protocol/measurements/base.py`) and settle (`protocol/settled.py`) · seeded, in simulations alone
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -21,7 +21,7 @@ from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refu
 from fedhist.protocol.items import item_bytes
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.given import take
+from fedhist.protocol.measurements.base import take
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import Plugin, registered
 from fedhist.protocol.privacy.randomness import Source

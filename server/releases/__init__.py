@@ -7,7 +7,7 @@ from importlib import import_module
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.contract import Round
+from fedhist.protocol.measurements.base import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import RELEASE_NAMES
 from fedhist.protocol.plugins import Kind, Registry

@@ -11,8 +11,8 @@ import numpy as np
 from fedhist.protocol.circle import signed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.contract import Total
+from fedhist.protocol.measurements.base import Total
+from fedhist.protocol.measurements.sums import ClippedSum
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import MECHANISMS
 from fedhist.protocol.privacy.ledger import (

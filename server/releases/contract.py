@@ -19,7 +19,7 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
 from fedhist.protocol.item_lists import ItemOrigin, why_never_private
 from fedhist.protocol.measurements import MEASUREMENTS
-from fedhist.protocol.measurements.given import Bound, Given
+from fedhist.protocol.measurements.base import Bound, Given
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier

@@ -37,8 +37,8 @@ from fedhist.protocol.circle import signed
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.clipped_items import ClippedItems, ItemSums
-from fedhist.protocol.measurements.given import ItemBounds
+from fedhist.protocol.measurements.base import ItemBounds
+from fedhist.protocol.measurements.sums import ClippedItems, ItemSums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity

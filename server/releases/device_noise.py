@@ -6,8 +6,8 @@ import math
 from functools import partial
 
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.contract import Total
+from fedhist.protocol.measurements.base import Total
+from fedhist.protocol.measurements.sums import ClippedSum
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger

@@ -9,7 +9,7 @@ import numpy as np
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.items import byte_order
-from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
+from fedhist.protocol.measurements.keys import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger

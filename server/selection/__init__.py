@@ -7,7 +7,7 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
-from fedhist.protocol.measurements.given import Column
+from fedhist.protocol.measurements.base import Column
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import Kind, Registry, plugin_named
 from fedhist.protocol.privacy.neighbours import Norm

@@ -14,11 +14,9 @@ from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.expected_counts import OpenTail
-from fedhist.protocol.measurements.item_tail import ItemTail
+from fedhist.protocol.measurements.key_totals import OpenTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
-from fedhist.protocol.measurements.norm_tails import NormTails
-from fedhist.protocol.measurements.tail import Tail
+from fedhist.protocol.measurements.tails import ItemTail, NormTails, Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities

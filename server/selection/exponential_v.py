@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.key_totals import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
-from fedhist.protocol.measurements.item_tail import ItemTail
-from fedhist.protocol.measurements.tail import Tail
+from fedhist.protocol.measurements.key_totals import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.tails import ItemTail, Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.item_tail import ItemTail
-from fedhist.protocol.measurements.tail import Tail
+from fedhist.protocol.measurements.tails import ItemTail, Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Norm, tail_count

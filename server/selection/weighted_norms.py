@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.protocol.circle import nearness
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.norm_tails import NormPairs, NormTails, norm_pairs
+from fedhist.protocol.measurements.tails import NormPairs, NormTails, norm_pairs
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours

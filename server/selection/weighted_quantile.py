@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedhist.protocol.measurements.tail import Tail
+from fedhist.protocol.measurements.tails import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, tail_weight

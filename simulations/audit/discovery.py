@@ -17,7 +17,7 @@ from scipy import integrate, special
 
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import Refused
-from fedhist.protocol.measurements.given import Bound
+from fedhist.protocol.measurements.base import Bound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.discovery_terms import COVERAGE_SHARE, USER_ITEMS
 from fedhist.protocol.plan.fields import MECHANISMS

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.item_tail import ItemTail
-from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement
-from fedhist.protocol.measurements.tail import TailMeasurement
+from fedhist.protocol.measurements.tails import ItemTail, NormTailsMeasurement, TailMeasurement
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours

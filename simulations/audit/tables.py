@@ -12,8 +12,7 @@ import numpy as np
 
 from fedhist.protocol.errors import FedhistError, TableTooSmall
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.contract import Round
-from fedhist.protocol.measurements.given import Salt
+from fedhist.protocol.measurements.base import Round, Salt
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS
+from fedhist.protocol.measurements.key_totals import SHARE_BITS
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request

@@ -18,9 +18,9 @@ from fedhist.protocol.circle import signed
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.key_totals import SHARE_BITS, OpenTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
-from fedhist.protocol.measurements.tail import Tail
+from fedhist.protocol.measurements.tails import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise, bars_for
 from fedhist.protocol.privacy.calibration import classic_multiplier

@@ -96,21 +96,17 @@ PLACES = {
     "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
     "fedhist.protocol.masking.wire": "HEADER_BYTES MaskingKind=Kind ShareKind VERSION wire_module=",
     "fedhist.protocol.measurements": "MEASUREMENTS",
-    "fedhist.protocol.measurements.clipped_items": "ClippedItems",
-    "fedhist.protocol.measurements.clipped_sum": "ClippedSum",
-    "fedhist.protocol.measurements.contract": "Round Summed Total",
-    "fedhist.protocol.measurements.expected_counts": (
-        "SHARE_BITS expected_counts_module= read_sums sums_by_key"
-    ),
-    "fedhist.protocol.measurements.given": "Bound Column ItemBounds NOTHING Salt",
-    "fedhist.protocol.measurements.item_tail": "ItemTailMeasurement",
-    "fedhist.protocol.measurements.kept_items": "KeptItems KeySums keyed_part",
-    "fedhist.protocol.measurements.limits": "at_most",
+    "fedhist.protocol.measurements.base": "Bound Column ItemBounds NOTHING Round Salt Summed Total at_most",
+    "fedhist.protocol.measurements.key_totals": "SHARE_BITS expected_counts_module= read_sums sums_by_key",
+    "fedhist.protocol.measurements.keys": "KeptItems KeySums keyed_part",
     "fedhist.protocol.measurements.noisy_tail": (
         "NoisyTail NoisyTailMeasurement running_sum_root toeplitz_sensitivity"
     ),
-    "fedhist.protocol.measurements.norm_tails": "NormTailsMeasurement norm_pairs",
-    "fedhist.protocol.measurements.tail": "Tail TailMeasurement tail_above=above tail_vector",
+    "fedhist.protocol.measurements.sums": "ClippedItems ClippedSum",
+    "fedhist.protocol.measurements.tails": (
+        "ItemTailMeasurement NormTailsMeasurement Tail TailMeasurement norm_pairs tail_above=above "
+        "tail_vector"
+    ),
     "fedhist.protocol.plan.candidates": "geometric_candidates",
     "fedhist.protocol.plan.checks": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
     "fedhist.protocol.plan.device_noise": "growth_of_mean",

@@ -1,4 +1,8 @@
-"""`norm-tails`: the tails of the l1 and the l2 norm in one vector. Round 1 of plans that choose their mechanism.
+"""How many users lie above each candidate threshold: round 1 of closed domains, noised by the server.
+
+`tail`: how many users lie above each candidate threshold, and with what weight. Round 1 of closed domains.
+
+`norm-tails`: the tails of the l1 and the l2 norm in one vector. Round 1 of plans that choose their mechanism.
 
 Candidates are pairs of thresholds (a, b): an l2 bound a with Gaussian noise and an l1 bound b with Laplace noise, b =
 rho a, so that both have the same expected noise. Of two such bounds the better one is that which clips less away. A
@@ -9,6 +13,11 @@ under the second, so
 
 is the mass that l2 keeps and l1 does not, in units of a. Unlike either mass it moves by little when a user comes or
 goes.
+
+`item-tail`: for each item, how many users have more of it than each candidate. Round 1 of debiased plans.
+
+The paper's count estimation (section 6) for one item, and its first extension to histograms (appendix): Algorithm 5 on
+each of d items with a share of the budget each.
 """
 
 from __future__ import annotations
@@ -23,12 +32,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clipping import user_totals
+from fedhist.protocol.clipping import entry_counts, entry_items, tail_weights, user_squares, user_totals
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
-from fedhist.protocol.measurements.given import Nothing
-from fedhist.protocol.measurements.limits import SLACK, at_most, beyond, exactly, sum_at_most
-from fedhist.protocol.measurements.tail import BY_SPARSITY, ROOM_FOR_SELECTORS, above, binned_users, places_of
+from fedhist.protocol.measurements.base import (
+    SLACK,
+    Measurement,
+    Nothing,
+    Round,
+    Shape,
+    Summed,
+    Total,
+    Words,
+    at_most,
+    beyond,
+    exactly,
+    sum_at_most,
+)
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
@@ -44,9 +63,174 @@ from fedhist.protocol.privacy.randomness import Source
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
+
+ROOM_FOR_SELECTORS = 1 << 56
+
+BY_SPARSITY = {"sharper": "lower --sparsity", "fewer": "they have many different items"}
+"""What to say of a choice by weights of up to sqrt(s)."""
+
+_LOOKED_UP = 1 << 16
+
 _MOST_FINE_BITS = 14
 # Honest users add up to less than this in the gap, and whatever passes `check` to twice as much.
 _GAP_ROOM_BITS = 59
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """The sum as a selector reads it.
+
+    Args:
+        counts: the number of users with norm above candidate k, for each k.
+        weights: W(C_k), the sum of their weights, in multiples of 2^-WEIGHT_BITS.
+        users: the number of users in the sum.
+        width: counts and weights are known modulo 2^width only, see `protocol/circle.py`.
+    """
+
+    counts: Integers
+    weights: Integers
+    users: int
+    width: int = WIDEST
+
+
+@dataclass(frozen=True, eq=False)
+class TailMeasurement(Measurement[Nothing]):
+    """A number of users and a weight for each of the K + 1 bins between candidates.
+
+    Sensitivity: a user is in one bin, with a weight in [0, cap], whatever they have; `neighbours.tail_weight` has the
+    proof for the sums above a candidate, at every candidate at once.
+    """
+
+    name = "tail"
+    round = Round.SELECT
+    offers = frozenset({"weights", "counts"})
+    where = "over closed domains"
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Whole histograms of a closed domain, noised by the server."""
+        return not (plan.is_open or plan.per_item or plan.noise_by_devices or plan.chooses_mechanism)
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Bins and weights."""
+        bins = len(plan.candidate_steps) + 1
+        return Words(
+            asks=f"the {plan.norm.value} norms of users, sorted into {bins:,} bins between candidate thresholds",
+            work="norms into bins",
+            sends=f"{2 * bins:,} whole numbers",
+            detail=f"Each user's {plan.norm.value} norm falls into one of {bins:,} bins, with a weight for what "
+            "clipping costs.",
+            **BY_SPARSITY if plan.norm is Norm.L2 else {},
+        )
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Two values a bin. Selectors add noise of their own, for which there is room up to the widest sums."""
+        length = 2 * (len(self.plan.candidate_steps) + 1)
+        return Shape(length=length, largest=self.plan.tail_cap, noise=ROOM_FOR_SELECTORS)
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the sums above each candidate."""
+        neighbours = self.plan.neighbours
+        return {
+            "weights": tail_weight(self.plan.tail_cap, neighbours=neighbours),
+            "counts": tail_count(neighbours=neighbours),
+        }
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates, grid, norm and cap."""
+        plan = self.plan
+        spread = plan.closed.sparsity if plan.norm is Norm.L2 else 0
+        return (self.name, plan.norm, spread, plan.grid_bits, plan.candidate_steps.tobytes())
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """The users of each bin, then their weights."""
+        plan = self.plan
+        return Summed(
+            tail_vector(
+                users,
+                plan.candidate_steps,
+                bits=plan.grid_bits,
+                norm=plan.norm,
+                sparsity=plan.closed.sparsity,
+            )
+        )
+
+    def check(self, summed: Summed, users: int) -> None:
+        """Every user is in one bin, with a weight up to the cap."""
+        counted, weighed = np.split(summed.values, 2)
+        exactly(counted, users)
+        at_most(weighed, counted * self.plan.tail_cap, "the weight of a bin")
+
+    def read(self, total: Total) -> Tail:
+        """The sums above each candidate, from the sums in each bin."""
+        counted, weighed = np.split(total.values, 2)
+        return Tail(counts=above(counted), weights=above(weighed), users=total.users, width=total.width)
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The bins that hold somebody."""
+        bins = len(summed.values) // 2
+        places = np.flatnonzero(summed.values)[:most].tolist()
+        return [
+            (f"users in bin {place}", float(summed.values[place]))
+            if place < bins
+            else (f"weight in bin {place - bins}", summed.values[place] / 2**WEIGHT_BITS)
+            for place in places
+        ]
+
+
+def tail_vector(
+    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, sparsity: int
+) -> Integers:
+    """The vector summed over these users.
+
+    Bin k holds the users whose norm is above exactly k candidates; first the number of users in each bin, then their
+    weight. l2: the weight is r_i = |N_i|_1/|N_i|_2 (Liu et al. 4.2, the summand of W), rounded to 2^-WEIGHT_BITS. l1:
+    clipping loses mass at rate 1, so the weight is one. An empty user is in bin 0 with weight 0.
+
+    A user's r_i is at most the root of the number of their items. It is cut to sqrt(s), which is what makes the sums
+    private: users of more items count as if they had s of them.
+
+    Bins are decided in whole numbers, by the same comparison that clipping uses.
+    """
+    bins, weights = binned_users(histograms, candidates, bits=bits, norm=norm, sparsity=sparsity)
+    length = len(candidates) + 1
+    counted = np.bincount(bins, minlength=length)
+    # Exact in doubles: a shard's weights sum to less than 2^53.
+    weighed = np.bincount(bins, weights=weights, minlength=length).astype(np.int64)
+    return np.concatenate([counted, weighed])
+
+
+def binned_users(
+    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, sparsity: int
+) -> tuple[Integers, Integers]:
+    """The bin and the weight of each user, see `tail_vector`."""
+    totals = user_totals(histograms)
+    if norm is Norm.L1:
+        bins = places_of(totals, candidates >> bits)
+        return bins, np.where(totals > 0, 1 << WEIGHT_BITS, 0)
+    squares = user_squares(histograms)
+    scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
+    bins = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
+    return bins, np.minimum(scaled, weight_cap(sparsity))  # audited: weights cut
+
+
+def places_of(totals: Integers, cuts: Integers) -> Integers:
+    """How many cuts each total is above. Looked up where totals are small, which is faster than a search for each."""
+    largest = int(totals.max(initial=0))
+    if largest >= _LOOKED_UP or len(totals) <= largest:
+        return np.searchsorted(cuts, totals, side="left")
+    places: Integers = np.searchsorted(cuts, np.arange(largest + 1), side="left")[totals]
+    return places
+
+
+def above(bins: Integers) -> Integers:
+    """The sums above each candidate: above candidate k are the bins k + 1 and up. Bins are the last axis."""
+    suffix: Integers = np.cumsum(bins[..., ::-1], axis=-1)[..., ::-1]
+    return suffix[..., 1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,3 +464,91 @@ class NormTailsMeasurement(Measurement[Nothing]):
     def _parts(self, values: Integers) -> list[Integers]:
         candidates = len(self.pairs.l2)
         return np.split(values, np.cumsum([candidates + 1, candidates + 1, candidates, candidates + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class ItemTail:
+    """The sum as a selector reads it.
+
+    Args:
+        counts: for each item, the number of users with more of it than each candidate: shape (items, candidates).
+        users: the number of users in the sums.
+        width: counts are known modulo 2^width only, see `protocol/circle.py`.
+    """
+
+    counts: Integers
+    users: int
+    width: int = WIDEST
+
+
+@dataclass(frozen=True, eq=False)
+class ItemTailMeasurement(Measurement[Nothing]):
+    """A number of users for each item and bin.
+
+    Sensitivity: a user is in one bin of each item they have, so for either neighbours one user moves the number of
+    users above any candidate of any one item by at most 1.
+    """
+
+    name = "item-tail"
+    round = Round.SELECT
+    offers = frozenset({"item-counts"})
+    where = "where items are clipped one by one"
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Items clipped one by one, noised by the server."""
+        return plan.per_item and not plan.noise_by_devices
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Bins of each item."""
+        items, bins = plan.closed.items, len(plan.candidate_steps) + 1
+        return Words(
+            asks=f"users' counts of each item, sorted into {bins:,} bins between candidate thresholds",
+            work="counts into bins",
+            sends=f"{items * bins:,} whole numbers",
+            detail=f"A user's count of each item falls into one of {bins:,} bins of that item.",
+            sharper="debias fewer items",
+        )
+
+    @cached_property
+    def shape(self) -> Shape:
+        """A user is at most once in a bin."""
+        return Shape(length=self.plan.closed.items * (len(self.plan.candidate_steps) + 1), largest=1)
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the users above a candidate of one item."""
+        return {"counts": tail_count(neighbours=self.plan.neighbours)}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates and grid."""
+        plan = self.plan
+        return (self.name, plan.grid_bits, plan.candidate_steps.tobytes())
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """For each item and bin, the users whose count of the item is above exactly that many candidates."""
+        candidates = self.plan.candidate_steps
+        bins = np.searchsorted(candidates >> self.plan.grid_bits, entry_counts(users), side="left")
+        width = len(candidates) + 1
+        cells = entry_items(users).astype(np.int64) * width + bins
+        return Summed(np.bincount(cells, minlength=users.domain_size * width))
+
+    def check(self, summed: Summed, users: int) -> None:
+        """Every user is in at most one bin of an item."""
+        sum_at_most(summed.values.reshape(self.plan.closed.items, -1).T, users, "the users of an item")
+
+    def read(self, total: Total) -> ItemTail:
+        """The users above each candidate, from the users in each bin."""
+        bins = total.values.reshape(self.plan.closed.items, -1)
+        return ItemTail(counts=above(bins), users=total.users, width=total.width)
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The bins of the items that the device has."""
+        width = len(self.plan.candidate_steps) + 1
+        places = np.flatnonzero(summed.values)[:most].tolist()
+        return [
+            (f"{labels[place // width]}, bin {place % width}", float(summed.values[place]))
+            for place in places
+        ]

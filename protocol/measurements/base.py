@@ -1,9 +1,9 @@
 """What is measured: a vector that each device computes from its users and the server learns the sum of.
 
-A measurement answers every question about itself in one file: how long its vector is and how large one user can make
+A measurement answers every question about itself in one class: how long its vector is and how large one user can make
 it, how far one user moves the sum (with the proof), how a device computes it, what a server can refuse of it, how the
 sum is read, and how all this is said to a person. Transports, codecs, masks and reports ask; they know no other way
-to tell measurements apart. A new one is a file in this folder and a line in the registry.
+to tell measurements apart. A new one is a class in this folder and a line in the registry.
 """
 
 from __future__ import annotations
@@ -15,19 +15,180 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+import numpy as np
+
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.errors import UnexpectedMessage
+from fedhist.protocol.errors import DecodeError, InvalidInput, OutOfBounds, UnexpectedMessage
+from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.masking.encoding import width_for
-from fedhist.protocol.measurements.given import Given, Nothing
 from fedhist.protocol.plugins import Kind, measured_by, plugin_named
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
+from fedhist.protocol.sketch import SALT_BYTES
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
+
+
+GivenField = str | int | bytes | list[int]
+
+# Sums are taken in doubles first; an honest vector may exceed the bound by their rounding only.
+SLACK = 1 + 1e-9
+
+
+class Given(ABC):
+    """A value that travels beside the plan."""
+
+    @abstractmethod
+    def to_fields(self) -> dict[str, GivenField]:
+        """The value as flat fields of a request."""
+
+    @classmethod
+    @abstractmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """The value in these fields; DecodeError if there is none, or none that the plan admits."""
+
+
+@dataclass(frozen=True)
+class Nothing(Given):
+    """The first round of a run."""
+
+    def to_fields(self) -> dict[str, GivenField]:
+        """No fields."""
+        return {}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """Always there."""
+        return cls()
+
+
+NOTHING = Nothing()
+
+
+@dataclass(frozen=True)
+class Column(Given):
+    """The one part of the statistic that the plan's selector reads."""
+
+    name: str
+
+    def to_fields(self) -> dict[str, GivenField]:
+        """By its name."""
+        return {"column": self.name}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """The measurement knows which there are."""
+        return cls(take(fields, "column", str))
+
+
+@dataclass(frozen=True)
+class Bound(Given):
+    """The threshold for all items of a user together."""
+
+    threshold: Threshold
+
+    def to_fields(self) -> dict[str, GivenField]:
+        """In steps of the plan's grid."""
+        return {"threshold-steps": self.threshold.steps}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """Inside the plan's public range."""
+        steps = take(fields, "threshold-steps", int)
+        lowest, highest = plan.step_range
+        if not lowest <= steps <= highest:
+            raise DecodeError("the threshold is outside the plan's public range")
+        return cls(Threshold(steps=steps, bits=plan.grid_bits))
+
+
+@dataclass(frozen=True, eq=False)
+class ItemBounds(Given):
+    """A threshold for each item, in steps of the plan's grid."""
+
+    steps: Integers = field(repr=False)
+
+    def to_fields(self) -> dict[str, GivenField]:
+        """As a list."""
+        return {"item-thresholds": self.steps.tolist()}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """One for each item, inside the plan's public range."""
+        values = take(fields, "item-thresholds", list)
+        lowest, highest = plan.step_range
+        if len(values) != plan.items or not all(
+            type(value) is int and lowest <= value <= highest for value in values
+        ):
+            raise DecodeError("the item-thresholds are not one for each item inside the plan's public range")
+        return cls(np.array(values, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Salt(Given):
+    """Where keys go in a table.
+
+    It is new for each run and drawn after the rounds before, so that nobody could choose their data in view of it.
+    """
+
+    salt: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.salt) != SALT_BYTES:
+            raise InvalidInput(
+                f"a table's salt of {len(self.salt)} bytes",
+                allowed=f"{SALT_BYTES} bytes",
+                advice="draw a new one for each run",
+                code="bad-salt",
+            )
+
+    def to_fields(self) -> dict[str, GivenField]:
+        """As bytes."""
+        return {"table-salt": self.salt}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """A whole salt."""
+        salt: bytes = take(fields, "table-salt", bytes)
+        if len(salt) != SALT_BYTES:
+            raise DecodeError(f"the table's salt has {len(salt)} bytes; allowed: {SALT_BYTES}")
+        return cls(salt)
+
+
+def take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
+    """The field of this name, of this very type."""
+    value = fields.get(name)
+    if type(value) is not kind:
+        raise DecodeError(f"the field {name} is missing or not of type {kind.__name__}")
+    return value
+
+
+def exactly(counted: Integers, users: int) -> None:
+    """Refuse bins that do not hold each user once."""
+    # First each, so that the sum can't wrap around to the right number.
+    if (counted > users).any() or int(counted.sum()) != users:
+        raise OutOfBounds("the users of all bins are not the declared number")
+
+
+def at_most(values: Integers, bounds: Integers | int, what: str) -> None:
+    """Refuse values above what the declared users can add up to."""
+    if (np.asarray(values) > bounds).any():
+        raise beyond(what)
+
+
+def sum_at_most(rows: Integers, bounds: Integers | int, what: str) -> None:
+    """The same of sums over the first axis. In doubles first: sums of whole numbers that pass that can't wrap."""
+    if (rows.sum(axis=0, dtype=np.float64) > np.multiply(bounds, SLACK)).any():
+        raise beyond(what)
+    at_most(rows.sum(axis=0), bounds, what)
+
+
+def beyond(what: str) -> OutOfBounds:
+    """The refusal."""
+    return OutOfBounds(f"{what} is above what the declared number of users can add up to")
 
 
 GivenT = TypeVar("GivenT", bound=Given)
@@ -275,3 +436,10 @@ class Measurement(ABC, Generic[GivenT]):
     def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
         """The sum of such vectors."""
         return Total(users=users, values=vector, shares=shares, width=self.masked_width)
+
+
+def keyed_part(summed: Summed | Total) -> Keyed:
+    """The sums by key, which every answer to such a request has."""
+    if summed.keyed is None:
+        raise UnexpectedMessage(state="a sum without keys", message=summed)
+    return summed.keyed
