@@ -60,7 +60,14 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materi
 
 DEVICES, USERS, ITEMS = 3, 30, 40
 # The files whose lines may be the last one: everything that touches a disk.
-STORAGE = ("charged_run.py", "budget_file.py", "ledger_database.py", "result_folder.py", "memory_file.py")
+STORAGE = (
+    "charged_run.py",
+    "budget_file.py",
+    "ledger_database.py",
+    "result_folder.py",
+    "disk.py",
+    "memory_file.py",
+)
 MOST_VISITS = 3
 LIMIT_SECONDS = 120.0
 ANNOUNCED = "written"

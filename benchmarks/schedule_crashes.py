@@ -40,7 +40,7 @@ from fedhist.server.schedule import windows_in
 from fedhist.simulations.workbench.schedule import Schedule
 from fedhist.simulations.workbench.watching import Watcher
 
-FILES = (*STORAGE, "schedule.py", "recorded_run.py", "new_files.py")
+FILES = (*STORAGE, "schedule.py", "recorded_run.py")
 WINDOWS = windows_in(["2020-W40x2"])
 SHOPS = ("bakery", "cinema")
 MOST_VISITS = 2

@@ -21,9 +21,10 @@ from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.rounds import Labels
+from fedhist.server.disk import first_free, held_off, new_folder
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.releases.contract import Release
-from fedhist.server.result_folder import check_room, first_free, new_folder, undisturbed, write_results
+from fedhist.server.result_folder import check_room, write_results
 from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace
 
 
@@ -111,7 +112,7 @@ def recorded_run(
                 # It had released, and then the folder could not be written: a trace has one end.
                 recorder.lines.pop()
             recorder(RunEnded(outcome="failed", reason=type(error).__name__))
-            with undisturbed(), suppress(OSError):
+            with held_off(), suppress(OSError):
                 path = first_free(
                     lambda number: target.with_name(f"{target.name}.failed{number}-{TRACE_FILE}")
                 )

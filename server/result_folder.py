@@ -1,4 +1,4 @@
-"""A run's folder on disk: all of it or none of it."""
+"""A run's folder: its name, the room that it needs, and what is in it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import csv
 import errno
 import json
 import os
-import shutil
-import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plan import Plan
+from fedhist.server.disk import first_free, flush, write_text
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import why_not_private
 
@@ -33,38 +29,6 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def default_folder(now: datetime) -> Path:
     """A new name in the current folder: fedhist-run-20260131-235959, or that and a number if it is taken."""
     return first_free(lambda number: Path(f"fedhist-run-{now:%Y%m%d-%H%M%S}{number}"))
-
-
-def first_free(named: Callable[[str], Path]) -> Path:
-    """The first of named(""), named("-2"), named("-3") and so on where nothing lies."""
-    numbers = chain([""], (f"-{number}" for number in count(2)))
-    return next(path for path in map(named, numbers) if not (path.exists() or path.is_symlink()))
-
-
-def check_target(target: Path | None) -> None:
-    """Refuse a folder that exists or can't be made, before anything is spent. None stands for no folder."""
-    if target is None:
-        return
-    advice = "name another one with --out"
-    try:
-        target.lstat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise InvalidFile(
-            f"can't make the folder {target} ({error.strerror})", allowed="a new folder", advice=advice
-        ) from None
-    else:
-        raise InvalidFile(
-            f"{target} exists already", allowed="a new folder", advice=advice, code="exists-already"
-        )
-    parent = target.absolute().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InvalidFile(
-            f"can't write into {parent}",
-            allowed="a new folder in an existing, writable one",
-            advice=advice,
-        )
 
 
 def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> None:
@@ -100,76 +64,6 @@ def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> 
             ) from None
 
 
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, which it becomes when the block ends well; else it vanishes.
-
-    What the disk refuses inside the block is NotWritten.
-    """
-    check_target(target)
-    try:
-        with _partial_folder(target) as partial:
-            yield partial
-    except OSError as error:
-        raise NotWritten(
-            f"the result folder {target} can't be written ({error.strerror}): nothing of it was released, and "
-            "what the run has charged stays charged"
-        ) from error
-
-
-@contextmanager
-def _partial_folder(target: Path) -> Iterator[Path]:
-    parent = target.absolute().parent
-    partial = Path(tempfile.mkdtemp(prefix=".fedhist-", suffix=".partial", dir=parent))
-    try:
-        partial.chmod(0o755)
-        yield partial
-        _sync(partial)
-        with undisturbed():
-            check_target(target)
-            partial.rename(target)
-            _sync(parent)
-    except BaseException:
-        with undisturbed():
-            shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-_held_off: list[int] = []
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """No Ctrl-C in here: for the short steps that leave a mess when a second one stops them halfway."""
-    if threading.current_thread() is not threading.main_thread():
-        # Signals reach the main thread only, and only there can they be held off.
-        yield
-        return
-    before = {number: signal.signal(number, _hold_off) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _hold_off(number: int, frame: object) -> None:
-    _held_off.append(number)
-
-
-def forget_interrupts() -> None:
-    """From now on, `raise_interrupts` knows of later ones only."""
-    _held_off.clear()
-
-
-def raise_interrupts() -> None:
-    """Let a Ctrl-C that came where it was held off have its effect now: for who goes on to something else."""
-    held = _held_off.copy()
-    _held_off.clear()
-    for number in held[:1]:
-        signal.raise_signal(number)
-
-
 def write_results(
     folder: Path, document: dict[str, Any], release: Release, labels: Sequence[str | int] | None
 ) -> None:
@@ -191,21 +85,4 @@ def write_results(
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file, on disk when this returns."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        flush(file)

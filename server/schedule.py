@@ -59,9 +59,9 @@ from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
+from fedhist.server.disk import HIDDEN, forget_interrupts, new_folder, raise_interrupts, write_text
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun, RunRecord
 from fedhist.server.ledger.ledger_database import check_place
-from fedhist.server.result_folder import forget_interrupts, new_folder, raise_interrupts, write_text
 from fedhist.server.steps import planned_charges
 from fedhist.server.totals import default_choice, deltas_for, rounded_down
 
@@ -434,9 +434,9 @@ def run_due(
         budget = schedule.open_ledger()
         at = _time(schedule, budget.runs(), until)
         _settle(schedule, budget, tell)
-        for left in schedule.folder.glob(".fedhist-*.partial"):
+        for left in schedule.folder.glob(HIDDEN):
             # Only who holds the lock writes here.
-            left.unlink() if left.is_file() else shutil.rmtree(left)
+            shutil.rmtree(left, ignore_errors=True)
         states = schedule.states(budget.runs(), at)
         by_window = {state.window: state.status for state in states}
         for window in wanted:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from fedhist.client.files.memory import too_large, unpacked_limit
-from fedhist.client.files.new_files import new_file
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.item_lists import ItemOrigin
@@ -86,19 +85,8 @@ def has_labels(path: Path) -> bool:
     return any(f"{name}.npy" in names for name in _LABEL_ARRAYS)
 
 
-def write_matrix(population: SparsePopulation, path: Path, *, force: bool = False) -> None:
-    """Write the population, whole or not at all: under a hidden name first, renamed when it is complete.
-
-    Args:
-        population: users and items; users' numbers are their rows.
-        path: the file to make; its name must end in .npz.
-        force: replace a file of that name.
-    """
-    with new_file(path, suffixes=MATRIX_SUFFIXES, force=force) as file:
-        np.savez_compressed(file, **_arrays(population))  # type: ignore[arg-type]  # no array is called allow_pickle
-
-
-def _arrays(population: SparsePopulation) -> dict[str, npt.NDArray[Any]]:
+def matrix_arrays(population: SparsePopulation) -> dict[str, npt.NDArray[Any]]:
+    """What a matrix file of these users by items holds; users' numbers are their rows."""
     rows = population.histograms
     arrays: dict[str, npt.NDArray[Any]] = {
         "indices": rows.items,

@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from fedhist.client.files.new_files import why_refused
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.compare_summary import print_comparison
 from fedhist.commands.data_options import columns_of
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import NotWritten
+from fedhist.server.disk import why_refused
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.sources import Sources, names_of
 from fedhist.simulations.workbench.compare import grid_of, run_comparison

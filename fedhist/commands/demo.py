@@ -55,8 +55,8 @@ def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None,
     All of it listens on the loopback interface, on free ports, and sends no telemetry. Each node reads example data
     from a file of its own.
     """
+    from fedhist.server.disk import check_target
     from fedhist.server.flower import read_settings
-    from fedhist.server.result_folder import check_target
     from fedhist.simulations.deployment import open_deployment, write_app, write_example
     from fedhist.simulations.report.run import read_run
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo
+from fedhist.server.disk import check_new_file
 
 
 @click.command(

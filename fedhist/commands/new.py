@@ -9,17 +9,14 @@ import sys
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.terminal import echo
-from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+from fedhist.protocol.errors import InvalidInput
+from fedhist.server.disk import new_folder, write_text
 
 _NAME = re.compile(r"(?!(?i:flwr)$)[A-Za-z]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", re.ASCII)
 _NAME_IN_TEMPLATE = "histogram-app"
@@ -48,26 +45,13 @@ def new(folder: Path) -> None:
             allowed="a letter, then up to 31 letters, digits and hyphens, no hyphen at the end, and not flwr",
         )
     template = files("fedhist") / "template"
-    try:
-        # A folder that exists is somebody's.
-        folder.mkdir()
-    except OSError as problem:
-        raise InvalidFile(
-            f"can't make the folder {folder} ({problem.strerror})",
-            allowed="a new folder in an existing, writable one",
-        ) from problem
-    try:
-        (folder / _FOLDER).mkdir()
-        for place in _FILES:
-            _write(template / place, folder / place, name)
-        for source in (template / _FOLDER).iterdir():
-            if source.name.endswith(".py"):
-                _write(source, folder / _FOLDER / source.name, name)
-    except BaseException as problem:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(problem, OSError):
-            raise NotWritten(f"the folder {folder} can't be written ({problem.strerror})") from problem
-        raise
+    with new_folder(folder) as made:
+        (made / _FOLDER).mkdir()
+        sources = [*(template / place for place in _FILES), *(template / _FOLDER).iterdir()]
+        for source in sources:
+            if source.name in _FILES or source.name.endswith(".py"):
+                text = source.read_text(encoding="utf-8").replace(_NAME_IN_TEMPLATE, name)
+                write_text(made / ("" if source.name in _FILES else _FOLDER) / source.name, text)
     # Flower's programs call each other by name, and its simulations need Ray.
     activate = Path(sys.executable).with_name("activate")
     steps = {
@@ -78,8 +62,3 @@ def new(folder: Path) -> None:
     }
     echo(f"written: {folder}")
     echo(f"next: {' && '.join(step for step, wanted in steps.items() if wanted)}")
-
-
-def _write(source: Traversable, target: Path, name: str) -> None:
-    text = source.read_text(encoding="utf-8")
-    target.write_text(text.replace(_NAME_IN_TEMPLATE, name), encoding="utf-8")

@@ -111,9 +111,9 @@ def sentiment140(*, source: Path, out: Path, by: By, force: bool) -> None:
 
     SOURCE is training.1600000.processed.noemoticon.csv. Users' names are not kept; words are.
     """
-    from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
-    from fedhist.client.files.new_files import check_new_file
-    from fedhist.simulations.paper.sentiment140 import read_sentiment140
+    from fedhist.client.files.matrix_files import MATRIX_SUFFIXES
+    from fedhist.server.disk import check_new_file
+    from fedhist.simulations.paper.sentiment140 import read_sentiment140, write_matrix
 
     check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
     population = read_sentiment140(source, by=by)

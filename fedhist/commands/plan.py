@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import columns_of
 from fedhist.commands.plan_options import mechanism_for
 from fedhist.commands.plan_summary import print_answer, print_curve
@@ -19,6 +18,7 @@ from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
+from fedhist.server.disk import check_new_file
 from fedhist.server.words import method, users_words
 from fedhist.simulations.datasets import DEFAULT_POINTS
 from fedhist.simulations.datasets.loading import Wanted

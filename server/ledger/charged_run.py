@@ -12,9 +12,9 @@ from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.privacy.ledger import Charge, check_same_neighbours
+from fedhist.server.disk import held_off
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.what_fits import what_fits
-from fedhist.server.result_folder import undisturbed
 from fedhist.server.steps import method_of, planned_charges, private_instead
 
 
@@ -63,14 +63,14 @@ def ending(entry: OpenRun) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with undisturbed():
+        with held_off():
             try:
                 entry.failed(type(error).__name__)
             except FedhistError:
                 # The error is still the run's own.
                 error.add_note(f"The ledger could not note the failure. {_still_open(entry)}")
         raise
-    with undisturbed():
+    with held_off():
         try:
             entry.released()
         except FedhistError as problem:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self, cast
 from fedhist.protocol.errors import FedhistError, RoundFailed
 from fedhist.protocol.histograms import Divisible
 from fedhist.protocol.plugins import blamed
-from fedhist.simulations.engines.held_signals import ctrl_c_held_back
+from fedhist.server.disk import held_off
 from fedhist.simulations.engines.passes import Seen, Tally, block_of, check_part, split, unseen
 
 # Enough of them that no worker waits long for the last one.
@@ -101,7 +101,7 @@ class ForkedCrew:
             import_module(name)
         fork = multiprocessing.get_context("fork")
         for _ in range(self._workers):
-            with ctrl_c_held_back(), warnings.catch_warnings():
+            with held_off(until_the_end=True), warnings.catch_warnings():
                 # Python 3.12 warns of forks in a process with threads; see above why a worker may be one.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 ours, theirs = fork.Pipe()

@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedhist import __version__
-from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
 from fedhist.protocol.plugins import files_for, named_by
+from fedhist.server.disk import new_file, why_refused
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal

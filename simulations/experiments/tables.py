@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import line
+from fedhist.server.disk import new_file
 
 Row = dict[str, Any]
 _PIPE_WIDTH = 240

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedhist.client.files.data_files import check_is_file, data_files
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Integers, Population
-from fedhist.server.result_folder import undisturbed
+from fedhist.server.disk import held_off
 from fedhist.simulations.datasets.mapped_files import ABOUT, read_mapped, write_mapped
 from fedhist.simulations.datasets.paper_sets import RatesPopulation
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
@@ -111,7 +111,7 @@ class Store:
 
     def clear(self) -> None:
         """Remove the arrays; a second Ctrl-C does not stop this halfway."""
-        with undisturbed():
+        with held_off():
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def users_of(self, users: UserSet, *, seed: int, trial: int) -> tuple[SparsePopulation, Integers]:

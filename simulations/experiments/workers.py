@@ -19,7 +19,7 @@ from typing import cast
 
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plugins import blamed, load_files_once
-from fedhist.simulations.engines.held_signals import ctrl_c_held_back
+from fedhist.server.disk import held_off
 from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
 from fedhist.simulations.experiments.user_sets import Store
 
@@ -94,7 +94,7 @@ def _pool(size: int, folder: Path, plugins: Sequence[str]) -> Iterator[list[Conn
     os.environ.update(ONE_THREAD)
     try:
         for _ in range(size):
-            with ctrl_c_held_back():
+            with held_off(until_the_end=True):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, folder, plugins), daemon=True)
                 with _script_left_alone():

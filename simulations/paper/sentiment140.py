@@ -25,8 +25,10 @@ from typing import Literal
 
 import numpy as np
 
+from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, matrix_arrays
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile
+from fedhist.server.disk import new_file
 
 By = Literal["author", "addressee"]
 
@@ -124,3 +126,15 @@ def _decoded(entity: re.Match[str]) -> str:
     if entity[2] is not None:
         return html5.get(f"{entity[2]};", entity[0])
     return "'" if entity[1] is None else " "
+
+
+def write_matrix(population: SparsePopulation, path: Path, *, force: bool = False) -> None:
+    """Write the population as a matrix file, whole or not at all.
+
+    Args:
+        population: users and items; users' numbers are their rows.
+        path: the file to make; its name must end in .npz.
+        force: replace a file of that name.
+    """
+    with new_file(path, suffixes=MATRIX_SUFFIXES, force=force) as file:
+        np.savez_compressed(file, **matrix_arrays(population))  # type: ignore[arg-type]  # none is called allow_pickle

@@ -14,9 +14,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, BinaryIO
 from warnings import catch_warnings, filterwarnings
 
-from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput
+from fedhist.server.disk import new_file
 from fedhist.simulations.predict import FLATNESS, Split, Target
 from fedhist.simulations.report.charts import (
     LABEL_LETTERS,

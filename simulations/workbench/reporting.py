@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
+from fedhist.server.disk import check_new_file, new_file
 from fedhist.simulations.report.comparison import experiment_page, is_experiment
 from fedhist.simulations.report.plot import draw
 from fedhist.simulations.report.run import drawn_from, read_run, run_of

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.item_choice import ItemChoice
-from fedhist.client.files.new_files import new_file
 from fedhist.client.files.read import check_bins
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
@@ -24,6 +23,7 @@ from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.advice import plan_warnings
+from fedhist.server.disk import new_file
 from fedhist.server.schedule import WindowState, lost_words, new_schedule, read_schedule, run_due
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.loading import Wanted

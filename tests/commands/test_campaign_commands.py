@@ -163,7 +163,7 @@ def test_a_window_that_is_lost_is_reported_and_run_again_by_name(
     with monkeypatch.context() as patched:
         patched.setattr(result_folder_module, "write_text", full)
         said = fedhist(*RUN)
-    assert said.code == 1 and "what the run has charged stays charged" in said.err
+    assert said.code == 1 and "what was charged stays charged" in said.err
     assert "2020-W40 is lost" in fedhist("campaign", "show", "autumn").out
     rest = fedhist(*RUN)
     assert rest.code == 0 and "2020-W40 is lost" in rest.err

@@ -18,7 +18,7 @@ HELD_WHILE_WRITING = """
 import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.alarm(60)
-from fedhist.client.files import new_files
+from fedhist.server import disk
 from fedhist.commands import cli
 
 def hold(handle):
@@ -26,7 +26,7 @@ def hold(handle):
     while True:
         select.select([], [], [], 0.01)
 
-new_files.os.fsync = hold
+disk.os.fsync = hold
 cli.main(sys.argv[1:])
 """
 

@@ -188,11 +188,11 @@ def test_a_name_that_flower_refuses_is_refused_first(fedhist: Fedhist, tmp_path:
 def test_a_disk_that_fills_up_leaves_no_half_an_app(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, *_: object, **__: object) -> None:
+    def full(*_: object) -> None:
         # A write names no file.
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("fedhist.server.disk.flush", full)
     done = fedhist("new", str(tmp_path / "visits-app"))
     assert done.code == 1
     assert f"{tmp_path / 'visits-app'} can't be written (No space left on device)" in done.err

@@ -52,14 +52,14 @@ def test_whatever_the_moment_nothing_is_half_written_lost_or_spent_twice(tmp_pat
 # A folder that is written under its own name.
 IN_PLACE = """
 from contextlib import contextmanager
-from fedhist.server import result_folder
+from fedhist.server import disk
 
 @contextmanager
 def in_place(target):
     target.mkdir()
     yield target
 
-result_folder.new_folder = in_place
+disk.new_folder = in_place
 """
 # A device that answers round 1 before it has noted that it was asked.
 FORGETFUL = """
@@ -76,11 +76,11 @@ MemoryFile.admit = admit_round_2_only
 
 @pytest.mark.parametrize(
     ("harm", "file"),
-    [(IN_PLACE, "result_folder.py"), (FORGETFUL, "memory_file.py")],
+    [(IN_PLACE, "disk.py"), (FORGETFUL, "memory_file.py")],
     ids=["written-in-place", "answers-before-it-remembers"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, file: str) -> None:
-    kills = "12" if file == "result_folder.py" else "2"
+    kills = "12" if file == "disk.py" else "2"
     code, said = crashes(tmp_path, "--kills", kills, "--seed", "7", "--only", file, prelude=harm)
     assert code == 1, said
     assert "WRONG" in said

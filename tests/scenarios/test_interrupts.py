@@ -28,7 +28,7 @@ START = """
 import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.alarm(60)
-from fedhist.server import result_folder
+from fedhist.server import disk
 from fedhist.commands import cli
 
 def say(word):
@@ -43,21 +43,21 @@ def hold(folder):
     while True:  # short waits: a signal that comes just before a long one would not end it
         select.select([], [], [], 0.01)
 
-result_folder._sync = hold
+disk._sync = hold
 """
 
 # The folder is about to be removed.
 HOLD_THE_CLEANING = (
     HOLD_BEFORE_THE_NAME
     + """
-remove = result_folder.shutil.rmtree
+remove = disk.shutil.rmtree
 
 def slow_remove(*arguments, **options):
     say("cleaning")
     sys.stdin.readline()
     remove(*arguments, **options)
 
-result_folder.shutil.rmtree = slow_remove
+disk.shutil.rmtree = slow_remove
 """
 )
 

@@ -70,7 +70,7 @@ BudgetFile.close = forget
     ids=["runs-again-unasked", "forgets-charges"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, says: str) -> None:
-    chosen = ("--only", "result_folder.py", "--every", "60", "--start", "55", "--operators", "0")
+    chosen = ("--only", "disk.py", "--every", "20", "--start", "9", "--operators", "0")
     code, said = crashes(tmp_path, *chosen, prelude=harm)
     assert code == 1, said
     assert says in said

@@ -24,10 +24,10 @@ from tests.support.api import (
     NotWritten,
     RecordedRun,
     budget_file_module,
+    held_off,
     only_operator,
     planned_charges,
     result_folder_module,
-    undisturbed,
 )
 from tests.support.refusals import refused
 from tests.support.schedules import (
@@ -235,7 +235,6 @@ def test_what_a_killed_run_had_begun_to_write_is_removed(tmp_path: Path) -> None
     left = made.folder / ".fedhist-abc.partial"
     left.mkdir()
     (left / "result.json").write_text("{}")
-    (made.folder / ".fedhist-def.partial").touch()
     run(made)
     assert not list(made.folder.glob(".*partial"))
 
@@ -529,7 +528,7 @@ def test_an_interrupt_while_a_release_is_written_stops_before_the_next_window(
     write = RecordedRun.write
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
-        with undisturbed():
+        with held_off():
             signal.raise_signal(signal.SIGINT)
             return write(*args, **kwargs)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedhist import InvalidInput, Plan, Release
-from tests.support.api import InvalidFile, default_folder, new_folder, undisturbed, write_results
+from tests.support.api import InvalidFile, default_folder, held_off, new_folder, write_results
 from tests.support.refusals import refused
 
 
@@ -108,12 +108,12 @@ class TestFiles:
         assert (tmp_path / "NOT-PRIVATE.txt").exists() is not private
 
 
-class TestUndisturbed:
+class TestHeldOff:
     def test_an_interrupt_is_ignored_inside_and_works_again_after(self) -> None:
         before = signal.getsignal(signal.SIGINT)
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            with undisturbed():
+            with held_off():
                 signal.raise_signal(signal.SIGINT)
                 signal.raise_signal(signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt):

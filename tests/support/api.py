@@ -13,11 +13,10 @@ PLACES = {
     "fedhist.client.files.database": "Database",
     "fedhist.client.files.grouping": "grouping_module=",
     "fedhist.client.files.item_choice": "ItemChoice",
-    "fedhist.client.files.matrix_files": "read_matrix write_matrix",
+    "fedhist.client.files.matrix_files": "read_matrix",
     "fedhist.client.files.memory": "LIMIT_VARIABLE MemoryLimit=Memory memory_limit unpacked_limit",
     "fedhist.client.files.names": "StoredNames chosen_names order_of_texts",
     "fedhist.client.files.native_errors": "silenced",
-    "fedhist.client.files.new_files": "new_file",
     "fedhist.client.files.numbering": "Numbering",
     "fedhist.client.files.parquet_tables": "row_groups",
     "fedhist.client.files.read": "over_items read_node_data",
@@ -163,6 +162,7 @@ PLACES = {
     "fedhist.server.collection": "Collector Fault LabelTable RoundReport numbered",
     "fedhist.server.coordinator": "Asking Begin Planned Released advance",
     "fedhist.server.discovery": "_look discovery_charges found_items",
+    "fedhist.server.disk": "held_off new_file new_folder",
     "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
     "fedhist.server.estimates.limits": "above_bar limits_above=above",
     "fedhist.server.estimates.noise_law": "NoiseLaw law_above_bar law_of_noise law_of_shares",
@@ -183,9 +183,7 @@ PLACES = {
     ),
     "fedhist.server.releases.keys_above_bar": "KeysAboveBar by_bytes",
     "fedhist.server.report": "cohort_notes",
-    "fedhist.server.result_folder": (
-        "check_room default_folder new_folder result_folder_module= undisturbed write_results"
-    ),
+    "fedhist.server.result_folder": "check_room default_folder result_folder_module= write_results",
     "fedhist.server.schedule": "MAX_WINDOWS even_split only_operator schedule_module= windows_in",
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
@@ -230,7 +228,6 @@ PLACES = {
     "fedhist.simulations.engines.cores": "cores_module=",
     "fedhist.simulations.engines.flower_simulation": "FlowerSimulation node_app",
     "fedhist.simulations.engines.forked_crew": "ForkedCrew",
-    "fedhist.simulations.engines.held_signals": "ctrl_c_held_back",
     "fedhist.simulations.engines.in_process": (
         "InProcess exact_total in_process_module= message_bytes open_in_process"
     ),
@@ -274,7 +271,7 @@ PLACES = {
     "fedhist.simulations.paper.figures": (
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
     ),
-    "fedhist.simulations.paper.sentiment140": "read_sentiment140",
+    "fedhist.simulations.paper.sentiment140": "read_sentiment140 write_matrix",
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve",
     "fedhist.simulations.report.charts": (

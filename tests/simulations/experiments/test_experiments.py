@@ -25,9 +25,9 @@ from tests.support.api import (
     PaperPlan,
     Store,
     UserSet,
-    ctrl_c_held_back,
     draw_users,
     exact_threshold,
+    held_off,
     open_journal,
     run_cells,
     run_experiment,
@@ -177,7 +177,7 @@ class TestWorkers:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         steps = []
         try:
-            with pytest.raises(KeyboardInterrupt), ctrl_c_held_back():
+            with pytest.raises(KeyboardInterrupt), held_off(until_the_end=True):
                 if by == "this thread":
                     signal.raise_signal(signal.SIGINT)
                 else:
