@@ -18,7 +18,7 @@ from flwr.app import Context
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.database import EXAMPLE, Database
-from fedhist.client.files.item_choice import NORMALISATIONS
+from fedhist.client.files.items import NORMALISATIONS
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import Labels, Population

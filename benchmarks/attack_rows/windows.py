@@ -16,8 +16,7 @@ from local_grid import Node, be_a_server, context_of, data_of, message_of
 
 from attack_rows import attack
 from fedhist.client import flower as client_app
-from fedhist.client.files.columns import Columns
-from fedhist.client.files.row_values import INSIDE, with_inside
+from fedhist.client.files.columns import INSIDE, Columns, with_inside
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import FedhistError, Refused

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from fedhist.client.files.columns import Columns, Where
+from fedhist.client.files.columns import Columns, Where, decoded, type_name
 from fedhist.client.files.data_files import check_is_file
-from fedhist.client.files.row_values import decoded, type_name
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput
 
 if TYPE_CHECKING:

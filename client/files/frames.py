@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fedhist.client.files.columns import Columns
+from fedhist.client.files.columns import Columns, decoded, with_plain_types
 from fedhist.client.files.native_errors import silenced
-from fedhist.client.files.row_values import decoded, with_plain_types
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 
 if TYPE_CHECKING:

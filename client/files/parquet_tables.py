@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from fedhist.client.files.columns import Columns, Where, named_columns
+from fedhist.client.files.columns import Columns, Where, named_columns, with_plain_types
 from fedhist.client.files.memory import Memory, too_large, unpacked_limit
 from fedhist.client.files.native_errors import read_by_polars
-from fedhist.client.files.row_values import with_plain_types
 from fedhist.protocol.errors import DecodeError, InvalidFile
 
 if TYPE_CHECKING:

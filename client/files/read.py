@@ -12,7 +12,7 @@
 | a folder or a pattern | tables of these kinds (`data_files`), one after the other | as in each |
 
 The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
-as its count says. Tables are read in batches, and what they come to need not fit in memory (`tabulation`). A .npz is
+as its count says. Tables are read in batches, and what they come to need not fit in memory (`count`). A .npz is
 read whole, and refused when it would unpack to more than a limit (`memory`).
 
 On a node one user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an
@@ -33,17 +33,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
-from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where, binned, with_inside, with_named_truths
+from fedhist.client.files.count import Tables, Tabulation
 from fedhist.client.files.data_files import MATRIX, PARQUET, check_content, data_files, suffix_of
 from fedhist.client.files.database import Database
 from fedhist.client.files.frames import frame_row, frame_table
-from fedhist.client.files.item_choice import ALL_ITEMS, ItemChoice
+from fedhist.client.files.items import ALL_ITEMS, ItemChoice
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.memory import Memory, memory_limit
 from fedhist.client.files.parquet_tables import checked_groups, parquet_batches
-from fedhist.client.files.row_values import binned, with_inside, with_named_truths
 from fedhist.client.files.spool import free_space, temporary_folder
-from fedhist.client.files.tabulation import Tables, Tabulation
 from fedhist.client.files.text_tables import expected_rows, json_batches, text_batches
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput

@@ -1,6 +1,7 @@
-"""Arrays that are put aside: in memory while there is room, then in a file without a name.
+"""Arrays that are put aside, and populations of them: in memory while there is room, then in a file without a name.
 
-The file has no name from the moment it is made, so nothing is left behind, whatever ends the process.
+The file has no name from the moment it is made, so nothing is left behind, whatever ends the process. Such a population
+is mapped for who needs all of it at once, and read shard by shard for the rounds.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ import mmap
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopulation
 from fedhist.protocol.errors import NotWritten
+from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.validation import user_blocks
 
 Array = npt.NDArray[Any]
 
@@ -44,11 +49,6 @@ class NamelessFile:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a file without a name can't be copied")
-
-    @property
-    def path(self) -> Path:
-        """Where this process, as long as it has the file, can open it once more."""
-        return Path(f"/dev/fd/{self.descriptor}")
 
     def read(self, values: Array, place: int) -> None:
         """Fill an array from this byte on."""
@@ -138,13 +138,8 @@ class Spool:
         self._one_at_a_time = Lock()
 
     def put(self, values: Array) -> Piece:
-        """Put an array aside. One that stays in memory is not copied."""
-        kind, size = values.dtype, values.nbytes
-        with self._one_at_a_time:
-            if size <= self._left:
-                self._left -= size
-                return Piece(len(values), kind, held=values)
-            piece = self._place(len(values), kind)
+        """Put an array aside."""
+        piece = self.reserve(len(values), values.dtype)
         piece.write(0, values)
         return piece
 
@@ -156,20 +151,17 @@ class Spool:
             if size <= self._left:
                 self._left -= size
                 return Piece(length, dtype, held=np.empty(length, dtype=dtype))
-            return self._place(length, dtype)
+            if self._file is None:
+                self._file = NamelessFile()
+            # A mapped file begins at whole pages.
+            offset = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+            self._end = offset + size
+            return Piece(length, dtype, file=self._file, offset=offset)
 
     def close(self) -> None:
         """Give the space of the file back; its arrays can't be read any more."""
         if self._file is not None:
             self._file.close()
-
-    def _place(self, length: int, kind: np.dtype[Any]) -> Piece:
-        if self._file is None:
-            self._file = NamelessFile()
-        # A mapped file begins at whole pages.
-        offset = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        self._end = offset + length * kind.itemsize
-        return Piece(length, kind, file=self._file, offset=offset)
 
 
 def temporary_folder() -> Path:
@@ -192,3 +184,113 @@ def _full(error: OSError) -> NotWritten:
         f"temporary data can't be written to {temporary_folder()} ({error.strerror}): nothing was released and nothing "
         "is left there; make room, name another folder in TMPDIR, or give more --memory"
     )
+
+
+# Offsets that are read at once: little beside any memory.
+_READ_USERS = 1 << 17
+
+
+class Column(Protocol):
+    """Values in memory or in a file."""
+
+    def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+        """Those from start to stop."""
+
+
+def shards_in(
+    offsets: Column,
+    items: Column,
+    counts: Column,
+    *,
+    users: range,
+    domain_size: int,
+    first_user: int = 0,
+) -> Iterator[Histograms]:
+    """Users in order, read from compressed sparse rows in shards as small as those of a population in memory.
+
+    Args:
+        offsets: where each user's entries begin, for all users there.
+        items: of all entries.
+        counts: of all entries.
+        users: the places of those that are read.
+        domain_size: the number of items.
+        first_user: the number of the user at place 0.
+    """
+    for low in users[::_READ_USERS]:
+        starts = offsets.read(low, min(low + _READ_USERS, users.stop) + 1)
+        for start, stop in user_blocks(starts, nonzeros=SHARD_NONZEROS, users=SHARD_USERS):
+            entries = int(starts[start]), int(starts[stop])
+            yield Histograms(
+                offsets=starts[start : stop + 1] - entries[0],
+                items=items.read(*entries),
+                counts=counts.read(*entries),
+                domain_size=domain_size,
+                first_user=first_user + low + start,
+            )
+
+
+class StoredRows:
+    """Compressed sparse rows that are put aside: `Histograms` that need not fit in memory.
+
+    Args:
+        most: as many users, and as many of their items, there are at most. What is never filled takes no
+            memory.
+        spool: takes them.
+    """
+
+    def __init__(self, most: int, spool: Spool) -> None:
+        self.users = self.pairs = 0
+        self.offsets = spool.reserve(most + 1, np.int64)
+        self.items, self.counts = spool.reserve(most, np.int32), spool.reserve(most, np.int32)
+        self.offsets.write(0, np.zeros(1, dtype=np.int64))
+
+    def append(self, lengths: Integers, items: npt.NDArray[Any], counts: Integers) -> None:
+        """The next users: the number of each one's items, the items, and how often each user has each."""
+        self.offsets.write(self.users + 1, self.pairs + np.cumsum(lengths))
+        self.items.write(self.pairs, items)
+        self.counts.write(self.pairs, counts)
+        self.users += len(lengths)
+        self.pairs += len(items)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there was room for all of them."""
+        return all(piece.held is not None for piece in (self.offsets, self.items, self.counts))
+
+    def mapped(self, domain_size: int) -> Histograms:
+        """All users; what is in files is mapped."""
+        items, counts = self.items.mapped(self.pairs), self.counts.mapped(self.pairs)
+        return Histograms(self.offsets.mapped(self.users + 1), items, counts, domain_size)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredPopulation(SparsePopulation):
+    """Users in files.
+
+    Its `histograms` are mapped from the files, for code that looks at all users at once. A pass over the shards reads
+    them instead: what is mapped counts as memory of the process until the system wants it back.
+
+    Args:
+        rows: where all users are, of whom these may be a part.
+    """
+
+    rows: StoredRows = field(kw_only=True, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what another process gets, is in memory: files without names are of this process."""
+        labels = None if self.labels is None else tuple(self.labels)
+        return SparsePopulation, (
+            *(self.histograms, labels),
+            *(self.dropped_items, self.dropped_count, self.item_origin),
+        )
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, read from the files, in pieces as small as those of a population in memory."""
+        first, rows = self.histograms.first_user, self.rows
+        return shards_in(
+            rows.offsets,
+            rows.items,
+            rows.counts,
+            users=range(first, first + self.users),
+            domain_size=self.domain_size,
+        )

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.item_choice import NORMALISATIONS, ItemChoice
+from fedhist.client.files.items import NORMALISATIONS, ItemChoice
 from fedhist.client.files.read import (
     NOBODY,
     Following,

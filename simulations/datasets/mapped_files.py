@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.stored import shards_in
+from fedhist.client.files.spool import shards_in
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Histograms, Labels, Population, labels_of

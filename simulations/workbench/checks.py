@@ -48,7 +48,7 @@ def check_population(wanted: Wanted, *, hidden: bool = False) -> None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
-    from fedhist.client.files.item_choice import NORMALISATIONS  # it loads numpy
+    from fedhist.client.files.items import NORMALISATIONS  # it loads numpy
 
     if wanted.normalise not in (None, *NORMALISATIONS):
         raise InvalidInput(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedhist.client.files.columns import Columns
-from fedhist.client.files.item_choice import ItemChoice
+from fedhist.client.files.items import ItemChoice
 from fedhist.client.files.read import check_bins
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table

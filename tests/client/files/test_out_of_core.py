@@ -28,8 +28,7 @@ from tests.support.api import (
     read_node_data,
 )
 from tests.support.api import MemoryLimit as Memory
-from tests.support.api import grouping_module as grouping
-from tests.support.api import tabulation_module as tabulation
+from tests.support.api import count_module as counting
 from tests.support.populations import AnyOrder
 from tests.support.refusals import refused
 
@@ -235,7 +234,7 @@ def test_items_outside_the_list_count_in_a_users_total_in_pieces_too(monkeypatch
         }
     )
     for most in (1, 2, 1000):
-        monkeypatch.setattr(grouping, "_MOST_ROWS", most)
+        monkeypatch.setattr(counting, "_MOST_ROWS", most)
         monkeypatch.setattr(Memory, "batch_rows", 1)
         rows = Tabulation(memory=memory_limit(SMALL), rng=SystemSource())
         for place in range(table.height):
@@ -246,7 +245,7 @@ def test_items_outside_the_list_count_in_a_users_total_in_pieces_too(monkeypatch
 
 def test_partitions_are_made_when_all_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """However wrong a guess of the number of rows would have been."""
-    monkeypatch.setattr(tabulation, "_PARTITION_ROWS", 64)
+    monkeypatch.setattr(counting, "_PARTITION_ROWS", 64)
     seen: list[tuple[str, int, int]] = []
     rows = Tabulation(
         memory=memory_limit(SMALL), rng=SystemSource(), tell=lambda *progress: seen.append(progress)

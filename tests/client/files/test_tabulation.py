@@ -24,8 +24,7 @@ from tests.support.api import (
     table_row,
 )
 from tests.support.api import MemoryLimit as Memory
-from tests.support.api import grouping_module as grouping
-from tests.support.api import tabulation_module as tabulation
+from tests.support.api import count_module as counting
 from tests.support.populations import AnyOrder
 from tests.support.refusals import refused
 
@@ -96,9 +95,9 @@ def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Partitions of a few rows, which are added up piece by piece, and chunks of a few pairs."""
     if request.param == "small parts":
         monkeypatch.setattr(Memory, "batch_rows", 5)
-        monkeypatch.setattr(tabulation, "_PARTITION_ROWS", 2)
-        monkeypatch.setattr(grouping, "_MOST_ROWS", 3)
-        monkeypatch.setattr(tabulation, "_FEWEST_ROWS", 4)
+        monkeypatch.setattr(counting, "_PARTITION_ROWS", 2)
+        monkeypatch.setattr(counting, "_MOST_ROWS", 3)
+        monkeypatch.setattr(counting, "_FEWEST_ROWS", 4)
 
 
 @pytest.mark.usefixtures("_parts")
@@ -134,7 +133,7 @@ class TestAnyWay:
 
 
 def test_a_user_with_more_rows_than_a_piece_is_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "_MOST_ROWS", 100)
+    monkeypatch.setattr(counting, "_MOST_ROWS", 100)
     drawn = random.Random(1)
     rows: list[Row] = [
         ("heavy" if drawn.random() < 0.9 else f"u{n}", f"i{drawn.randrange(40)}", 1) for n in range(2_000)
@@ -152,7 +151,7 @@ def test_keys_that_differ_in_one_bit_are_two_users(bits: int, item_bits: int) ->
     for counts in (None, np.full(3 * len(keys), 2)):
         users = np.tile(keys, 3)
         items = np.repeat(np.array([0, 1, 0], dtype=np.uint64), len(keys))
-        rows, sums = grouping.added_up([grouping.Rows(users, items, counts)], bits=bits, item_bits=item_bits)
+        rows, sums = counting.added_up([counting.Rows(users, items, counts)], bits=bits, item_bits=item_bits)
         assert np.array_equal(np.unique(rows.users), keys)
         assert sums.begins.tolist() == list(range(0, 2 * len(keys), 2))
         assert sums.items.tolist() == [0, 1] * len(keys)
@@ -171,7 +170,7 @@ def test_two_users_are_never_one_among_a_million_items(memory: Memory) -> None:
 def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tabulation, "_PARTITION_ROWS", 1)
+    monkeypatch.setattr(counting, "_PARTITION_ROWS", 1)
     rows: list[Row] = [("ok", "x", 1)]
     rows += [(f"u{n}", "x", MAX_USER_TOTAL) for n in range(20)] + [(f"u{n}", "y", n) for n in range(20)]
     with refused(InvalidPopulation, "total-too-large", "row 3"):

@@ -5,7 +5,7 @@ label in UTF-8, then by its code points, so 9 comes before 10 and text and integ
 their keys. Two passes, each over pieces that fit in memory:
 
     read     each batch of rows: keys for users, numbers for items, dealt to partitions by the user's key
-    group    each partition: its rows added up by user and item (`grouping`)
+    group    each partition: its rows added up by user and item (`added_up`)
 
 What is between the two is in memory while there is room, then in a file without a name (`spool`). The result does not
 depend on the batches, the partitions or the room.
@@ -13,28 +13,28 @@ depend on the batches, the partitions or the room.
 Whole numbers are their own keys, mixed by an odd factor. Other values are hashed to 64 bits. Factor and hash are drawn
 anew in every run, so that nobody can choose two names that meet; only what is to be repeated draws them from a seed.
 That two of n names meet by chance has a probability of n^2 / 2^65: one in 10^7 for a million. They would count as one.
+
+A user's rows all lie in one partition, so a partition is added up without the others. One sort of one word a row does
+it: the user's key above, the item's rank below. The key's first bits are the partition's, so the word has room for as
+many bits of ranks. Where ranks take more, last bits of keys go, and it is checked that this makes no two users one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.columns import Where
-from fedhist.client.files.grouping import DEALT_BITS, Batch, Ranks, added_up, dealt, pieces_of
-from fedhist.client.files.item_choice import ALL_ITEMS, ItemChoice
+from fedhist.client.files.columns import INSIDE, Where, type_name
+from fedhist.client.files.items import ALL_ITEMS, ItemChoice, StoredNames, order_of_texts
 from fedhist.client.files.memory import Memory
-from fedhist.client.files.names import StoredNames, order_of_texts
-from fedhist.client.files.numbering import Numbering
-from fedhist.client.files.row_values import INSIDE, type_name
-from fedhist.client.files.spool import Spool
-from fedhist.client.files.stored import StoredPopulation, StoredRows
+from fedhist.client.files.spool import Array, Piece, Spool, StoredPopulation, StoredRows
 from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
@@ -44,6 +44,262 @@ from fedhist.protocol.validation import whole_counts
 
 if TYPE_CHECKING:
     import polars as pl
+
+Ranks = npt.NDArray[np.uint64]
+
+DEALT_BITS = 10
+"""The number of first bits of users' keys by which rows are dealt. A partition is what some of these bits select."""
+
+# Larger partitions are added up piece by piece: one user may have any number of rows.
+_MOST_ROWS = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows, in the order of the first bits of their users' keys.
+
+    Args:
+        bounds: where the rows of each value of these bits begin, and the end.
+        users: the keys.
+        items: the items' numbers from 1; 0 for none.
+        counts: the observations that a row stands for; None if each is one.
+    """
+
+    bounds: Integers = field(repr=False)
+    users: Piece = field(repr=False)
+    items: Piece = field(repr=False)
+    counts: Piece | None = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of users.
+
+    Args:
+        users: their keys.
+        items: the items' ranks; the last of all is for rows without an item.
+        counts: None if each is one.
+    """
+
+    users: Words = field(repr=False)
+    items: Ranks = field(repr=False)
+    counts: Integers | None = field(repr=False)
+
+
+def dealt(users: Words, items: Array, counts: Array | None, *, spool: Spool) -> Batch:
+    """Put rows aside in the order of the first bits of their users' keys."""
+    places = np.uint64((1 << len(users).bit_length()) - 1)
+    words = (users & ~places) | np.arange(len(users), dtype=np.uint64)
+    words.sort()
+    order = (words & places).astype(np.intp)
+    bounds = np.searchsorted(words, np.arange(1 << DEALT_BITS, dtype=np.uint64) << np.uint64(64 - DEALT_BITS))
+    return Batch(
+        np.append(bounds, len(users)),
+        spool.put(users[order]),
+        spool.put(items[order]),
+        None if counts is None else spool.put(counts[order]),
+    )
+
+
+def pieces_of(batches: Sequence[Batch], partition: int, ranks: Ranks, *, bits: int) -> Iterator[Rows]:
+    """The rows of a partition, a part of them at a time.
+
+    Args:
+        batches: all rows.
+        partition: the first bits of the keys of its users.
+        ranks: the rank of each item's number.
+        bits: the number of these bits.
+    """
+    ends = slice(
+        partition << DEALT_BITS - bits, (partition + 1 << DEALT_BITS - bits) + 1, 1 << DEALT_BITS - bits
+    )
+    parts: list[tuple[Batch, int, int]] = []
+    rows = 0
+    for batch in batches:
+        start, stop = batch.bounds[ends].tolist()
+        if parts and rows + stop - start > _MOST_ROWS:
+            yield _read(parts, ranks)
+            parts, rows = [], 0
+        parts.append((batch, start, stop))
+        rows += stop - start
+    yield _read(parts, ranks)
+
+
+def _read(parts: Sequence[tuple[Batch, int, int]], ranks: Ranks) -> Rows:
+    items = np.concatenate([batch.items.read(start, stop) for batch, start, stop in parts])
+    counts = None
+    if any(batch.counts is not None for batch, _, _ in parts):
+        # Some files may have counts and others none.
+        counts = np.concatenate(
+            [
+                np.ones(stop - start, dtype=np.int64)
+                if batch.counts is None
+                else batch.counts.read(start, stop)
+                for batch, start, stop in parts
+            ]
+        ).astype(np.int64)
+        # What a row without an item was to count does not count in its user's total.
+        counts[items == 0] = 0
+    return Rows(
+        np.concatenate([batch.users.read(start, stop) for batch, start, stop in parts]), ranks[items], counts
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What users have, in the order of their keys.
+
+    Args:
+        begins: where each user's items begin.
+        items: the items' ranks, rising within a user.
+        counts: the sums.
+    """
+
+    begins: Integers = field(repr=False)
+    items: Ranks = field(repr=False)
+    counts: Integers = field(repr=False)
+
+    def of_users(self, values: Integers) -> Integers:
+        """The sum of these values, one for each item of a user, by user."""
+        return np.add.reduceat(values, self.begins) if len(self.begins) else np.zeros(0, dtype=np.int64)
+
+
+def added_up(pieces: Iterable[Rows], *, bits: int, item_bits: int) -> tuple[Rows, Sums]:
+    """The rows of a partition, or what is left of them where there are many, and what they come to.
+
+    Args:
+        pieces: its rows. As soon as there are two, they are added up together.
+        bits: the number of first bits that the keys of its users share.
+        item_bits: the number of bits of an item's rank.
+    """
+    parts: list[Rows] = []
+    waiting = 0
+    for piece in pieces:
+        parts.append(piece)
+        waiting += len(piece.users)
+        if len(parts) > 1 and waiting > max(_MOST_ROWS, len(parts[0].users)):
+            parts, waiting = [_reduced(_joined(parts), bits=bits, item_bits=item_bits)], 0
+    rows = _joined(parts)
+    return rows, _sums(rows, bits=bits, item_bits=item_bits)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    counts = [
+        np.ones(len(part.users), dtype=np.int64) if part.counts is None else part.counts for part in parts
+    ]
+    return Rows(
+        np.concatenate([part.users for part in parts]),
+        np.concatenate([part.items for part in parts]),
+        np.concatenate(counts),
+    )
+
+
+def _reduced(rows: Rows, *, bits: int, item_bits: int) -> Rows:
+    """The rows added up, as rows again."""
+    sums = _sums(rows, bits=bits, item_bits=item_bits)
+    sizes = np.diff(sums.begins, append=len(sums.items))
+    return Rows(np.repeat(np.unique(rows.users), sizes), sums.items, sums.counts)
+
+
+def _sums(rows: Rows, *, bits: int, item_bits: int) -> Sums:
+    below = np.uint64(item_bits)
+    owners = (rows.users << np.uint64(bits)) >> below
+    if item_bits > bits:
+        users = np.sort(rows.users)
+        cut = (users << np.uint64(bits)) >> below
+        if np.count_nonzero(users[1:] != users[:-1]) > np.count_nonzero(cut[1:] != cut[:-1]):
+            owners = np.unique(rows.users, return_inverse=True)[1].astype(np.uint64)
+    words = (owners << below) | rows.items
+    if rows.counts is None:
+        words.sort()
+    else:
+        order = np.argsort(words)
+        words = words[order]
+    starts = _starts(words)
+    heads = words[starts]
+    if rows.counts is None:
+        counts = np.diff(starts, append=len(words))
+    else:
+        counts = np.add.reduceat(rows.counts[order], starts) if len(starts) else np.zeros(0, dtype=np.int64)
+    return Sums(_starts(heads >> below), heads & np.uint64((1 << item_bits) - 1), counts)
+
+
+def _starts(ordered: Words) -> Integers:
+    """Where each run of equal values begins."""
+    changes = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return np.concatenate([np.zeros(min(len(ordered), 1), dtype=np.int64), changes])
+
+
+Numbers = npt.NDArray[np.int32]
+
+_EMPTY = -1
+_FIRST_BITS = 12
+# A small table fits in a core's cache, so it may be spread thin: keys then rarely meet.
+_SPACIOUS = 1 << 17
+_SPREAD = 16
+
+
+class Numbering:
+    """Numbers 0, 1, 2, ... for keys of 64 bits, as they first appear.
+
+    Open addressing with linear probing, at most half full, and far less while the table is small. A slot is the first
+    bits of a key, so keys have to be mixed well. All rows look up at once, and those that met another key look again.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._bits = _FIRST_BITS
+        self._keys = np.zeros(1 << self._bits, dtype=np.uint64)
+        self._numbers = np.full(1 << self._bits, _EMPTY, dtype=np.int32)
+
+    def of(self, keys: Words) -> tuple[Numbers, Integers]:
+        """The number of each key, and the places at which new ones appear first, in the order of their numbers."""
+        numbers = self._find(keys)
+        missing = np.flatnonzero(numbers == _EMPTY)
+        if len(missing) == 0:
+            return numbers, missing
+        _, first = np.unique(keys[missing], return_index=True)
+        first = missing[np.sort(first)]
+        self._add(keys[first])
+        numbers[missing] = self._find(keys[missing])
+        return numbers, first
+
+    def _find(self, keys: Words) -> Numbers:
+        """The number of each key, -1 for those that are not there."""
+        slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)
+        numbers = self._numbers[slots]
+        astray = np.flatnonzero((self._keys[slots] != keys) & (numbers != _EMPTY))
+        slots = slots[astray]
+        while len(astray):
+            slots = (slots + 1) & (len(self._keys) - 1)
+            numbers[astray] = self._numbers[slots]
+            on = (self._keys[slots] != keys[astray]) & (numbers[astray] != _EMPTY)
+            astray, slots = astray[on], slots[on]
+        return numbers
+
+    def _add(self, keys: Words) -> None:
+        """Give new, distinct keys the next numbers."""
+        numbers = np.arange(self.length, self.length + len(keys), dtype=np.int32)
+        self.length += len(keys)
+        spread = _SPREAD if len(self._keys) < _SPACIOUS else 2
+        if spread * self.length > len(self._keys):
+            there = np.flatnonzero(self._numbers != _EMPTY)
+            keys = np.concatenate([self._keys[there], keys])
+            numbers = np.concatenate([self._numbers[there], numbers])
+            self._bits = (spread * self.length - 1).bit_length() + 1
+            self._keys = np.zeros(1 << self._bits, dtype=np.uint64)
+            self._numbers = np.full(1 << self._bits, _EMPTY, dtype=np.int32)
+        slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)
+        while len(keys):
+            free = self._numbers[slots] == _EMPTY
+            # Of several keys for one slot the last stays, and the others go on.
+            self._keys[slots[free]] = keys[free]
+            self._numbers[slots[free]] = numbers[free]
+            left = self._numbers[slots] != numbers
+            keys, numbers, slots = keys[left], numbers[left], (slots[left] + 1) & (len(self._keys) - 1)
+
 
 Tell = Callable[[str, int, int], None]
 """Called with a pass, how much of it is done, and of how much."""

@@ -1,19 +1,73 @@
-"""Which items of a table or population are counted, and under which numbers."""
+"""Which items of a table or population are counted, under which numbers, and their names: one Arrow column."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.names import chosen_names, order_of_texts
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.item_lists import ItemOrigin, first_repeat
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_BLOCK = 1 << 14
+# More names than these stay in their column. As Python's texts they take several times as much.
+_MOST_TEXTS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class StoredNames(Sequence[str | int]):
+    """Names in a column, each made Python's own when it is needed."""
+
+    column: pl.Series = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, number: int) -> str | int: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str | int]: ...
+
+    def __getitem__(self, number: int | slice) -> str | int | list[str | int]:
+        """One name, or a list of them for a slice."""
+        if isinstance(number, slice):
+            return self.column[number].to_list()
+        name: str | int = self.column[number]
+        return name
+
+    def __iter__(self) -> Iterator[str | int]:
+        """All of them, in order."""
+        for start in range(0, len(self), _BLOCK):
+            yield from self[start : start + _BLOCK]
+
+
+def chosen_names(names: Labels, numbers: Integers) -> Labels:
+    """The names with these numbers, in this order."""
+    if not isinstance(names, StoredNames):
+        return [names[number] for number in numbers.tolist()]
+    chosen = StoredNames(names.column.gather(numbers))
+    return chosen if len(chosen) > _MOST_TEXTS else list(chosen)
+
+
+def order_of_texts(texts: pl.Series, totals: Integers) -> Integers:
+    """The places of texts by falling total, equal totals by the length in UTF-8, then by code points."""
+    import polars as pl
+
+    items = pl.DataFrame({"total": totals, "text": texts})
+    keys = pl.col("total"), pl.col("text").str.len_bytes(), "text"
+    order = items.select(pl.arg_sort_by(*keys, descending=[True, False, False]))
+    return order.to_series().cast(pl.Int64).to_numpy()
+
 
 Numbers = npt.NDArray[np.int32]
 
