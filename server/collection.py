@@ -29,7 +29,6 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope, Refusal, Status
-from fedhist.server.withholding import shared_time
 
 # Nodes that were asked and add nothing to the sum: how many, which, and why.
 
@@ -146,7 +145,7 @@ class StageReport:
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
         """The report by name; its time only beside the truth."""
-        seconds = shared_time(self.seconds, truth=truth)
+        seconds = self.seconds if truth else None
         document: dict[str, object] = {
             "asked": self.asked,
             "answered": self.answered,
@@ -174,7 +173,7 @@ class RoundReport:
         users: the number of users that those declared.
         faults: the number of dropped replies or nodes, by reason.
         size: the bytes of all answers in the sum; None where they were not measured, and where they would tell of data
-            that the server does not have, see `fedhist.server.withholding`.
+            that the server does not have, see `length_tells`.
         seconds: from the first request to the sum.
         stages: the same for each stage of a masked round.
         left_out: in a masked round, the ids of the nodes that answered and are not in the sum, by reason, see
@@ -229,7 +228,7 @@ class RoundReport:
         return f"in round {self.round.value} {'; '.join(parts)}" if parts else ""
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
-        """The report by name; its times only beside the truth, see `fedhist.server.withholding`."""
+        """The report by name; its times only beside the truth, because every time depends on data."""
         document: dict[str, object] = {
             "nodes": self.nodes,
             "answered": self.answered,
@@ -237,7 +236,7 @@ class RoundReport:
             "faults": {fault.value: count for fault, count in sorted(self.faults.items())},
             "reasons": {reason.value: len(nodes) for reason, nodes in self.reasons.items()},
             "bytes": self.size,
-            "seconds": shared_time(self.seconds, truth=truth),
+            "seconds": self.seconds if truth else None,
         }
         document |= dropped_document(self.dropped)
         if self.not_asked:

@@ -70,9 +70,8 @@ from fedhist.server.recorded_run import recorded_run
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.schedule import WindowState, read_schedule, run_due
-from fedhist.server.steps import check_runnable
+from fedhist.server.steps import check_runnable, length_tells
 from fedhist.server.totals import planned, total_words
-from fedhist.server.withholding import length_tells
 
 # What the run-config of a Flower app says: the plan's fields, and how to run it.
 #

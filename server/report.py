@@ -15,7 +15,6 @@ from fedhist.server.collection import RoundReport
 from fedhist.server.estimates import LEVEL
 from fedhist.server.releases.contract import Release
 from fedhist.server.steps import method_of
-from fedhist.server.withholding import shared_times
 
 
 def release_document(
@@ -32,8 +31,8 @@ def release_document(
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
     `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase,
-    None where a time would, see `shared_time`. `users` is the number of users whose answers are in the sum, by round:
-    the plan's number is an upper limit.
+    None where a time would, which every time does. `users` is the number of users whose answers are in the sum, by
+    round: the plan's number is an upper limit.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
@@ -166,7 +165,7 @@ def grid_document(
             r.value: None if report.size is None else round(report.size / report.users)
             for r, report in reports.items()
         },
-        seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
+        seconds=dict.fromkeys(r.value for r in reports),
         notes=[
             *cohort_notes(release.plan, users),
             *release_notes(release),

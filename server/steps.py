@@ -130,6 +130,16 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
     return Discover(), Choose(selector_for(after)), Publish(rule_for(after))
 
 
+def length_tells(plan: Plan, round_: str) -> bool:
+    """Whether an answer's length depends on what its users have: where names travel, which masking does not allow.
+
+    Every other answer is a vector whose length and width follow from the plan and the number of users. Where names
+    travel, one more item of one user makes the message longer by its name, so a size would be an exact count without
+    noise.
+    """
+    return any(kind.names_travel for name, kind in measurements_of(plan).items() if name.value == round_)
+
+
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
     """What each round of the plan asks devices for; also of plans whose selector is not known here."""
     fitting = {

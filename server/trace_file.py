@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -29,11 +29,12 @@ from fedhist.protocol.events import (
     Event,
     MessageSent,
     MessagesLeftOut,
+    PhaseEnded,
     RoundEnded,
     read_event,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.server.withholding import shared_time, without_data
+from fedhist.server.steps import length_tells
 
 TRACE_FILE = "trace.jsonl"
 MESSAGES_KEPT = 20
@@ -109,11 +110,26 @@ class Recorder:
         return [event for _, event in self.lines]
 
     def _now(self) -> float | None:
-        return shared_time(round(self.clock() - self._began, 6), truth=self.simulated)
+        return round(self.clock() - self._began, 6) if self.simulated else None
 
     def _has_room(self, key: Key, most: int) -> bool:
         self._kept[key] += 1
         return self._kept[key] <= most
+
+
+def without_data(event: Event, plan: Plan) -> Event | None:
+    """The event without times and sizes that depend on data; None for one that only a simulation may tell.
+
+    Every time depends on what users have: clipping takes longer the more users are clipped, and the exponential
+    mechanism draws again more or less often depending on the scores. No plan and no masking changes that.
+    """
+    if event.simulation_only:
+        return None
+    if isinstance(event, PhaseEnded | RoundEnded):
+        event = replace(event, seconds=None)
+    if isinstance(event, RoundEnded) or (isinstance(event, MessageSent) and event.to == TO_SERVER):
+        return replace(event, size=None) if length_tells(plan, event.round) else event
+    return event
 
 
 def _place(participant: str) -> tuple[int, str]:
@@ -166,7 +182,7 @@ def read_trace(path: Path) -> Trace:
     wrong type, a line that is not JSON, time that runs backwards, and a file that ends without its end.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        *lines, rest = path.read_bytes().split(b"\n")
     except OSError:
         raise InvalidFile(
             f"can't read {path}",
@@ -174,17 +190,24 @@ def read_trace(path: Path) -> Trace:
             advice="run it with --trace",
             code="missing-trace",
         ) from None
-    except UnicodeDecodeError:
-        raise _damaged(path, 1, "the file is not UTF-8 text", "not-utf8") from None
-    if not text.endswith("\n"):
-        raise _damaged(path, text.count("\n") + 1, "the last line is cut off", "cut-off")
-    lines = text.split("\n")[:-1]
-    head = _record(path, 1, lines[0])
-    plan, engine, simulated = _header(path, head)
-    events = tuple(_events(path, lines[1:], simulated=simulated))
-    if not events or events[-1][1].kind != "end":
-        raise _damaged(path, len(lines), "the trace ends before its run does", "no-end")
-    return Trace(plan=plan, engine=engine, simulated=simulated, lines=events)
+    if rest:
+        raise _damaged(path, len(lines) + 1, DecodeError("the last line is cut off", code="cut-off"))
+    number, before = 1, 0.0
+    events: list[tuple[float | None, Event]] = []
+    try:
+        plan, engine, simulated = _header(path, _record(lines[0] if lines else b""))
+        for line in lines[1:]:
+            number += 1
+            if events and events[-1][1].kind == "end":
+                raise DecodeError("it comes after the end of the run", code="after-the-end")
+            at, event = _event(_record(line), before=before, simulated=simulated)
+            before = at or before
+            events.append((at, event))
+        if not events or events[-1][1].kind != "end":
+            raise DecodeError("the trace ends before its run does", code="no-end")
+    except DecodeError as error:
+        raise _damaged(path, number, error) from None
+    return Trace(plan=plan, engine=engine, simulated=simulated, lines=tuple(events))
 
 
 def trace_in(folder: Path, plan: Plan) -> Trace | None:
@@ -194,14 +217,15 @@ def trace_in(folder: Path, plan: Plan) -> Trace | None:
         return None
     trace = read_trace(path)
     if trace.plan != plan:
-        raise _damaged(path, 1, "the plan is not that of the result beside it", "of-another-result")
+        other = DecodeError("the plan is not that of the result beside it", code="of-another-result")
+        raise _damaged(path, 1, other)
     return trace
 
 
 def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
     version = head.get("trace")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise _damaged(path, 1, "it is not the header of a trace", "no-header")
+        raise DecodeError("it is not the header of a trace", code="no-header")
     if version != TRACE_VERSION:
         raise InvalidFile(
             f"{path} is a trace of version {version}",
@@ -210,68 +234,48 @@ def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
             code="other-version",
         )
     if set(head) != {"trace", "engine", "simulated", "plan_digest", "plan"}:
-        raise _damaged(path, 1, "the header lacks a field or has one too many", "wrong-header")
+        raise DecodeError("the header lacks a field or has one too many", code="wrong-header")
     engine, simulated = head["engine"], head["simulated"]
     if not isinstance(engine, str) or not isinstance(simulated, bool):
-        raise _damaged(path, 1, "a field of the header is of the wrong type", "wrong-header")
+        raise DecodeError("a field of the header is of the wrong type", code="wrong-header")
     try:
         plan = Plan.recorded(head["plan"])
     except OtherPlugin:
         raise
     except (InvalidInput, TypeError, ValueError, AttributeError, KeyError):
-        raise _damaged(path, 1, "the plan is not a valid one", "bad-plan") from None
+        raise DecodeError("the plan is not a valid one", code="bad-plan") from None
     if plan.digest.hex() != head["plan_digest"]:
-        raise _damaged(path, 1, "the plan is not the one that its digest names", "other-plan")
+        raise DecodeError("the plan is not the one that its digest names", code="other-plan")
     return plan, engine, simulated
 
 
-def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tuple[float | None, Event]]:
-    before = 0.0
-    ended = False
-    for number, line in enumerate(lines, start=2):
-        if ended:
-            raise _damaged(path, number, "it comes after the end of the run", "after-the-end")
-        record = _record(path, number, line)
-        at = _time(path, number, record, before=before, simulated=simulated)
-        try:
-            event = read_event(record)
-        except DecodeError as error:
-            raise _damaged(path, number, str(error), error.code) from None
-        if event.simulation_only and not simulated:
-            raise _damaged(
-                path, number, f"an event {event.kind!r} in the trace of a deployment", "not-of-a-deployment"
-            )
-        if not simulated and getattr(event, "seconds", None) is not None:
-            raise _damaged(path, number, "a time in the trace of a deployment", "not-of-a-deployment")
-        before, ended = at or before, event.kind == "end"
-        yield at, event
+def _event(record: dict[str, Any], *, before: float, simulated: bool) -> tuple[float | None, Event]:
+    """When a line happened, None in the trace of a deployment, which says null, and what."""
+    at = record.pop("at", "")
+    if at == "" or (simulated and (not isinstance(at, int | float) or isinstance(at, bool))):
+        raise DecodeError("it does not say when", code="no-time")
+    if not simulated and at is not None:
+        raise DecodeError("a time in the trace of a deployment", code="not-of-a-deployment")
+    if simulated and not at >= before:
+        raise DecodeError("it is earlier than the line before", code="time-runs-back")
+    event = read_event(record)
+    if not simulated and (event.simulation_only or getattr(event, "seconds", None) is not None):
+        what = f"an event {event.kind!r}" if event.simulation_only else "a time"
+        raise DecodeError(f"{what} in the trace of a deployment", code="not-of-a-deployment")
+    return at, event
 
 
-def _time(path: Path, number: int, record: dict[str, Any], *, before: float, simulated: bool) -> float | None:
-    """When a line happened; None in the trace of a deployment, which says null."""
-    if "at" not in record:
-        raise _damaged(path, number, "it does not say when", "no-time")
-    at = record.pop("at")
-    if not simulated:
-        if at is not None:
-            raise _damaged(path, number, "a time in the trace of a deployment", "not-of-a-deployment")
-        return None
-    if not isinstance(at, int | float) or isinstance(at, bool):
-        raise _damaged(path, number, "it does not say when", "no-time")
-    if not at >= before:
-        raise _damaged(path, number, "it is earlier than the line before", "time-runs-back")
-    return float(at)
-
-
-def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+def _record(line: bytes) -> dict[str, Any]:
     if len(line) > _MAX_LINE:
-        raise _damaged(path, number, "it is longer than any line of a trace", "too-long")
+        raise DecodeError("it is longer than any line of a trace", code="too-long")
     try:
-        record = json.loads(line, parse_constant=_refuse)
+        record = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+    except UnicodeDecodeError:
+        raise DecodeError("it is not UTF-8 text", code="not-utf8") from None
     except (ValueError, RecursionError):
-        raise _damaged(path, number, "it is not JSON", "not-json") from None
+        raise DecodeError("it is not JSON", code="not-json") from None
     if not isinstance(record, dict):
-        raise _damaged(path, number, "it is not a JSON object", "not-an-object")
+        raise DecodeError("it is not a JSON object", code="not-an-object")
     return record
 
 
@@ -279,10 +283,10 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-def _damaged(path: Path, number: int, why: str, code: str) -> InvalidFile:
+def _damaged(path: Path, number: int, error: DecodeError) -> InvalidFile:
     return InvalidFile(
-        f"line {number} of {path} can't be read: {why}",
+        f"line {number} of {path} can't be read: {error}",
         allowed=f"a trace of version {TRACE_VERSION}, as a run wrote it",
         advice="run it again with --trace",
-        code=code,
+        code=error.code,
     )

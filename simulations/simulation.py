@@ -30,7 +30,7 @@ from fedhist.server.coordinator import Asking, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
-from fedhist.server.withholding import length_tells, shared_times
+from fedhist.server.steps import length_tells
 from fedhist.server.words import method, sender, users_words
 from fedhist.simulations.clipped_sums import Measured, Measuring, measured
 from fedhist.simulations.device_view import device_view
@@ -202,7 +202,7 @@ class Result:
             tight=self.tight,
             seed=self.seed,
             bytes_per_user=self.bytes_per_user,
-            seconds=shared_times(self.seconds, truth=known is not None),
+            seconds=self.seconds if known is not None else dict.fromkeys(self.seconds),
             notes=self.notes,
             users=self.users,
         )

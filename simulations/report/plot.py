@@ -111,7 +111,7 @@ def _run_chart(run: RunData, name: str | None) -> Chart:
             f"this run has nothing to show in the chart {name!r}",
             allowed=", ".join(charts),
             advice="curve, scores, chances, users and seconds need an evaluated run, in a folder its simulation.json; "
-            "so do bytes over an open domain, where sizes depend on the data",
+            "times depend on the data, and over an open domain sizes depend on the data, too",
             code="chart-without-data",
         )
     return charts[name]

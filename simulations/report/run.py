@@ -15,8 +15,8 @@ from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, Oth
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
+from fedhist.server.steps import length_tells
 from fedhist.server.trace_file import Trace, trace_in
-from fedhist.server.withholding import length_tells
 from fedhist.server.words import lost_words, release_words, sender
 from fedhist.simulations.report.charts import Bar, BarChart, Chart, Line, LineChart, Rule, damaged
 from fedhist.simulations.simulation import Result

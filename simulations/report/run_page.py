@@ -19,7 +19,7 @@ from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
-from fedhist.server.withholding import length_tells
+from fedhist.server.steps import length_tells
 from fedhist.server.words import lost_words, method, release_words, round_words, sender, significant
 from fedhist.simulations.report.charts import Chart, figure, number
 from fedhist.simulations.report.page import (

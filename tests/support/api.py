@@ -194,12 +194,11 @@ PLACES = {
     "fedhist.server.selection.weighted_norms": "WeightedNorms score_sensitivity",
     "fedhist.server.selection.weighted_quantile": "WeightedQuantile",
     "fedhist.server.steps": (
-        "check_runnable measurements_of planned_charges read_statistic release_request select_request "
-        "steps_of"
+        "check_runnable length_tells measurements_of planned_charges read_statistic release_request "
+        "select_request steps_of"
     ),
     "fedhist.server.totals": "default_choice planned total_words",
     "fedhist.server.trace_file": "MESSAGES_KEPT Recorder TRACE_FILE read_trace trace_in write_trace",
-    "fedhist.server.withholding": "length_tells",
     "fedhist.server.words": "charged_ahead round_words",
     "fedhist.simulations.audit.bounds": "bounds_module=",
     "fedhist.simulations.audit.findings": "Effort Finding findings_module=",
