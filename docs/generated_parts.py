@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from fedhist.commands.cli import COMMANDS, cli
-from fedhist.commands.option_groups import GROUPS
+from fedhist.commands.options import OPTIONS, name_of
 from fedhist.protocol.plan.fields import FIELDS, Field
 
 
@@ -63,12 +63,12 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
             yield from _command(_named(command, context, inner), context, inner)
         return
     records = {
-        option.opts[0]: record
+        name_of(option): record
         for option in command.get_params(context)
         if isinstance(option, click.Option) and (record := option.get_help_record(context))
     }
-    for heading, few, others in GROUPS:
-        rows = [records.pop(flag) for flag in f"{few} {others}".split() if flag in records]
+    for heading, group in OPTIONS.items():
+        rows = [records.pop(name) for name in group if name in records]
         if rows and heading != "Help":
             yield f"**{heading}**\n"
             yield from (f"`{term}`\n: {_escaped(text)}\n" for term, text in rows)

@@ -56,7 +56,7 @@ from fedhist.protocol.item_lists import parse_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.calibration import is_number
+from fedhist.protocol.privacy.calibration import check_epsilon, is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
 from fedhist.server.disk import HIDDEN, forget_interrupts, new_folder, raise_interrupts, write_text
@@ -652,6 +652,7 @@ def even_split(
         total: of all of them together.
         rooms: the limits to keep, the total's among them, each with what is counted under it already.
     """
+    check_epsilon(total.epsilon, "total-epsilon")
     delta = rounded_down(_DELTA_SHARE * total.delta / windows)
 
     def plan(epsilon: float) -> Plan:

@@ -42,8 +42,8 @@ MASKS = {
 WINDOWS = {"window"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
-    "run_options:run": {"users", "items", "participants"},
-    "planning_options:plan": {
+    "run:run": {"users", "items", "participants"},
+    "plan:plan": {
         "users",
         "items",
         "epsilon",
@@ -52,7 +52,7 @@ NOT_OPTIONS = {
         *WINDOWS,
         *MASKS,
     },
-    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants", *WINDOWS},
+    "compare:compare": {"users", "items", "selector", "minimum_cohort", "participants", *WINDOWS},
 }
 
 
@@ -92,7 +92,7 @@ def test_an_option_says_what_the_declaration_says(command: str) -> None:
         assert isinstance(option, click.Option)
         assert option.opts == [f"--{field.name.replace('_', '-')}"]
         assert (option.help or "").startswith(field.meaning)
-        if command == "compare_options:compare":
+        if command == "compare:compare":
             assert option.default in (field.default, (field.default,))
         else:
             # Without --domain a run's is decided by the list of items that it is given, or not.

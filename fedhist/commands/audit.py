@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.commands.cli import EXIT_AUDIT_FAILED
-from fedhist.commands.option_groups import Command
-from fedhist.commands.plugin_option import plugin_option
+from fedhist.commands.options import Command, options
 
 if TYPE_CHECKING:
     from fedhist.simulations.audit.findings import Finding
@@ -19,19 +18,12 @@ if TYPE_CHECKING:
 @click.command(
     "audit",
     cls=Command,
-    context_settings={"show_default": True},
     examples=("# the checks of one mechanism", "fedhist audit --only laplace --seed 1"),
 )
-@click.option("--deep", is_flag=True, help="Draw about thirty times as much; takes an hour on two cores.")
-@click.option("--only", metavar="TEXT", help="Run the checks whose names contain this text.")
-@click.option(
-    "--seed",
-    type=int,
-    metavar="S",
-    help="Make it repeatable; without it the mechanisms draw from the operating system.",
+@options(
+    *("deep", "only", "seed", "plugin", "as_json"),
+    seed={"help": "Make it repeatable; without it the mechanisms draw from the operating system."},
 )
-@plugin_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """Run the installed mechanisms end to end against worst-case neighbours.
 

@@ -11,26 +11,16 @@ from typing import Any
 import click
 
 from fedhist.client.files.columns import column_number
-from fedhist.commands.data_options import column_options, memory_option, normalise_option, time_option
-from fedhist.commands.option_groups import Group
-from fedhist.commands.plan_options import PATH, plan_options
-from fedhist.commands.plugin_option import plugin_option
+from fedhist.commands.options import COLUMNS, PATH, Group, options, plan_settings
 from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.protocol.item_lists import read_items
 from fedhist.protocol.plan.fields import FIELDS
-from fedhist.simulations.engines.contract import ENGINES
 
 FOLDER = click.argument("folder", type=PATH)
 NOT_HERE = ("users", "items", "participants", "window", "epsilon", "delta", "delta_select")
 """Fields of the plan that the data, the calendar or the total say."""
 SPELLED = {f"{role}_column": role for role in ("user", "item", "count", "time")} | {"nodes": "participants"}
 """What `Schedule.new` calls an option that has another name there."""
-MOVED = click.option(
-    "--moved",
-    is_flag=True,
-    help="The folder lies somewhere else than it did, and no copy of it is left behind. Needed once.",
-)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @click.group(
@@ -52,7 +42,6 @@ def campaign() -> None:
 
 
 @campaign.command(
-    context_settings={"show_default": True},
     examples=(
         "# all that the ledger's limit leaves; items are found, and known from then on",
         "fedhist campaign new q4 --windows 2026-W40x13 --ledger a.db --time-column t",
@@ -61,69 +50,31 @@ def campaign() -> None:
     ),
 )
 @FOLDER
-@click.option(
-    "--windows",
-    multiple=True,
-    required=True,
-    metavar="W..W",
-    help="The calendar: 2026-W40..2026-W52, 2026-W40x13 for thirteen from the first on, or single windows; days, "
-    "months and years likewise, with commas between them. No two may share a day.",
-)
-@click.option(
-    "--ledger",
-    type=PATH,
-    metavar="FILE",
-    required=True,
-    help="Charge all windows to this file, made if missing. If it has no limit, the total is its limit from now on.",
-)
-@click.option(
-    "--epsilon",
-    type=float,
-    metavar="E",
-    help="What all windows together may cost one user, ever. It is split evenly, so that all of them fit as the ledger "
-    "counts. [default: the ledger's limit]",
-)
-@click.option("--delta", type=float, metavar="D", help="The same of delta. [default: 1e-6]")
-@click.option(
-    "--data",
-    type=PATH,
-    metavar="FILE",
-    help="The table that has the windows' rows, if it is always the same one.",
-)
-@click.option(
-    "--spare",
-    type=int,
-    default=0,
-    metavar="N",
-    help="Leave room in the total for this number of windows that are lost and are run again.",
-)
-@click.option(
-    "--delay",
-    type=int,
-    default=0,
-    metavar="DAYS",
-    help="A window is due this long after its last day, for data that comes late.",
-)
-@column_options
-@time_option
-@click.option(
-    "--items-file",
-    type=PATH,
-    metavar="FILE",
-    help="The public list of the items to count, one a line; a copy is kept. Without it and --bins, items are found "
-    "privately.",
-)
-@normalise_option
-@click.option(
-    "--users",
-    type=int,
-    metavar="N",
-    help="The number of users, if it is known: for warnings, and for nodes of Flower, which need it. With "
-    "--neighbours add-or-remove-one, the number that stands for that of the users, which is hidden then.",
-)
-@click.option("--nodes", type=int, metavar="N", help="With --masking: the number of participants.")
-@plan_options(
-    *(name for name in FIELDS if name not in NOT_HERE),
+@options(
+    *("windows", "ledger", "data", "spare", "delay", *COLUMNS, "time_column", "items_file", "normalise"),
+    *("users", "nodes", *(name for name in FIELDS if name not in NOT_HERE), "epsilon", "delta"),
+    *("set", "plan_file", "plugin"),
+    ledger={
+        "required": True,
+        "help": "Charge all windows to this file, made if missing. If it has no limit, the total is its limit from now "
+        "on.",
+    },
+    epsilon={
+        "default": None,
+        "help": "What all windows together may cost one user, ever. It is split evenly, so that all of them fit as the "
+        "ledger counts. [default: the ledger's limit]",
+    },
+    delta={"help": "The same of delta. [default: 1e-6]"},
+    data={"help": "The table that has the windows' rows, if it is always the same one."},
+    items_file={
+        "help": "The public list of the items to count, one a line; a copy is kept. Without it and --bins, items are "
+        "found privately."
+    },
+    users={
+        "help": "The number of users, if it is known: for warnings, and for nodes of Flower, which need it. With "
+        "--neighbours add-or-remove-one, the number that stands for that of the users, which is hidden then."
+    },
+    nodes={"help": "With --masking: the number of participants."},
     domain={
         "default": None,
         "help": f"{FIELDS['domain'].meaning} [default: closed with --items-file or --bins, else open]",
@@ -134,15 +85,18 @@ def campaign() -> None:
         "window's epsilon]",
     },
 )
-@plugin_option
-def new(folder: Path, no_header: bool, items_file: Path | None, **flags: Any) -> None:
+@click.pass_context
+def new(
+    context: click.Context, /, folder: Path, no_header: bool, items_file: Path | None, **flags: Any
+) -> None:
     """Make a schedule: whole or not at all, and without reading any data.
 
     It says what one window costs and what all of them cost.
     """
     from fedhist.simulations.workbench.schedule import Schedule
 
-    given = {SPELLED.get(name, name): value for name, value in flags.items() if value is not None}
+    settings, _ = plan_settings(context, flags)
+    given = {SPELLED.get(name, name): value for name, value in settings.items() if value is not None}
     if no_header:
         roles = ("user", "item", *(role for role in ("count", "time") if role in given))
         given |= {role: column_number(given.get(role, role)) for role in roles}
@@ -153,7 +107,6 @@ def new(folder: Path, no_header: bool, items_file: Path | None, **flags: Any) ->
 
 
 @campaign.command(
-    context_settings={"show_default": True},
     examples=(
         "# every Monday",
         "fedhist campaign run q4 --data visits.csv",
@@ -162,41 +115,14 @@ def new(folder: Path, no_header: bool, items_file: Path | None, **flags: Any) ->
     ),
 )
 @FOLDER
-@click.option(
-    "--data",
-    type=PATH,
-    metavar="FILE",
-    help="The table that has the windows' rows: .csv, .tsv, .jsonl or .parquet, a folder or a quoted pattern of such "
-    "files. How it is read stands in schedule.toml. [default: the table that is named there]",
+@options(
+    *("data", "memory", "again", "until", "moved", "engine", "nodes", "ray_address", "workers", "plugin"),
+    *("trace", "quiet", "as_json"),
+    data={
+        "help": "The table that has the windows' rows: .csv, .tsv, .jsonl or .parquet, a folder or a quoted pattern of "
+        "such files. How it is read stands in schedule.toml. [default: the table that is named there]"
+    },
 )
-@memory_option
-@click.option(
-    "--again",
-    multiple=True,
-    metavar="W",
-    help="Charge and run this window once more, which was charged and not released; may be given several times.",
-)
-@click.option(
-    "--until",
-    metavar="DATE",
-    help="Run what was due at the beginning of this day of UTC, and nothing later.",
-)
-@MOVED
-@click.option(
-    "--engine",
-    type=click.Choice(tuple(ENGINES)),
-    default="in-process",
-    help="Where the devices run, as in 'fedhist run'.",
-)
-@click.option("--nodes", type=int, metavar="N", help="The number of nodes, with --engine flower-simulation.")
-@click.option(
-    "--ray-address", metavar="ADDRESS", help="The Ray cluster of --engine ray or flower-simulation."
-)
-@click.option("--workers", type=int, metavar="N", help="The number of processes of --engine in-process.")
-@plugin_option
-@click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl, for each window.")
-@click.option("--quiet", is_flag=True, help="No progress and no summary.")
-@AS_JSON
 def run(folder: Path, moved: bool, quiet: bool, as_json: bool, **how: Any) -> None:
     """Run what is due: windows whose last day is over, by UTC, and that have no release yet, in order.
 
@@ -215,9 +141,7 @@ def run(folder: Path, moved: bool, quiet: bool, as_json: bool, **how: Any) -> No
 
 @campaign.command(examples=("fedhist campaign show q4",))
 @FOLDER
-@MOVED
-@plugin_option
-@AS_JSON
+@options("moved", "plugin", "as_json")
 def show(folder: Path, moved: bool, as_json: bool) -> None:
     """Print the calendar with what each window cost, what is spent and left, and what is due next.
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from fedhist import __version__
-from fedhist.commands.option_groups import Group
+from fedhist.commands.options import Group
 from fedhist.commands.terminal import block, echo, echo_as_it_is, line, mute, prepare_streams
 
 EXIT_AUDIT_FAILED = 5
@@ -26,29 +26,29 @@ EPILOG = (
 )
 
 COMMANDS = {
-    "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
+    "run": ("run:run", "Choose a contribution bound privately and release a private histogram."),
     "plan": (
-        "planning_options:plan",
+        "plan:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
     "campaign": ("campaign:campaign", "A release of every week, or of any windows, as one command."),
     "demo-deployment": (
-        "demo:demo_deployment",
+        "start:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
-    "new": ("new:new", "Write a Flower app that releases a private histogram, to start from."),
-    "data": ("data:data", "Synthetic populations, for experiments."),
+    "new": ("start:new", "Write a Flower app that releases a private histogram, to start from."),
+    "data": ("start:data", "Synthetic populations, for experiments."),
     "compare": (
-        "compare_options:compare",
+        "compare:compare",
         "Compare methods over data sets, budgets and trials, and name the best for each.",
     ),
     "paper": (
         "paper:paper",
         "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
     ),
-    "report": ("report:report", "Write a result folder as one self-contained HTML page."),
-    "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
-    "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
+    "report": ("results:report", "Write a result folder as one self-contained HTML page."),
+    "figure": ("results:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
+    "trace": ("results:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
     "audit": ("audit:audit", "Run the installed mechanisms end to end against worst-case neighbours."),
     "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
@@ -81,7 +81,7 @@ class LazyGroup(Group):
 @click.group(
     cls=LazyGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings={"max_content_width": 120},
     examples=(
         "# a first run, over synthetic users; then its page in a browser",
         "fedhist run --users 20000 --out first",

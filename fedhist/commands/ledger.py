@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedhist.commands.option_groups import Group
-from fedhist.commands.plan_options import PATH
+from fedhist.commands.options import PATH, Group, options
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 
@@ -41,7 +40,7 @@ def ledger() -> None:
 
 @ledger.command(examples=("fedhist ledger show customers.ledger",))
 @FILE
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@options("as_json")
 def show(file: Path, as_json: bool) -> None:
     """Print what was spent, by which plan and when.
 
@@ -105,13 +104,11 @@ def show(file: Path, as_json: bool) -> None:
     ),
 )
 @FILE
-@click.option(
-    "--epsilon", type=float, required=True, metavar="E", help="The largest epsilon of all runs together."
+@options(
+    *("epsilon", "delta", "replace"),
+    epsilon={"default": None, "required": True, "help": "The largest epsilon of all runs together."},
+    delta={"required": True, "help": "The largest delta of all runs together."},
 )
-@click.option(
-    "--delta", type=float, required=True, metavar="D", help="The largest delta of all runs together."
-)
-@click.option("--replace", is_flag=True, help="Change a limit that is already set.")
 def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     """Set the limit of a ledger. A missing file is created.
 

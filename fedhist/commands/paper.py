@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from fedhist.commands.compare import resumable
-from fedhist.commands.option_groups import Group
-from fedhist.commands.plan_options import PATH
+from fedhist.commands.options import PATH, Group, options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
@@ -46,24 +45,17 @@ EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
 """The experiments by the names of their commands, whose help is the docstring."""
 
 OUT = Path("fedhist-paper")
-OPTIONS = (
-    click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
-    click.option(
-        "--data", multiple=True, type=PATH, metavar="FILE",
-        help="A population to use, as for 'fedhist run'; may be given several times.",
-    ),
-    click.option(
-        "--vocabulary", type=PATH, metavar="FILE",
-        help="The names of the columns of a .npz, one per line.",
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Determines all trials."),
-    click.option("--workers", type=int, metavar="N", help="Number of processes. [default: one per core]"),
-    click.option(
-        "--out", type=PATH, default=OUT, show_default=True, metavar="DIR",
-        help="Folder of tables, figures and journals; the same command resumes where it was stopped.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
-)  # fmt: skip
+OPTIONS = options(
+    *("quick", "data", "vocabulary", "seed", "workers", "out", "as_json"),
+    data={"multiple": True, "help": "A population to use, as for 'fedhist run'; may be given several times."},
+    seed={"default": 0, "help": "Determines all trials."},
+    workers={"help": "Number of processes. [default: one per core]"},
+    out={
+        "default": OUT,
+        "help": "Folder of tables, figures and journals; the same command resumes where it was stopped.",
+    },
+    as_json={"help": "Print reports as a JSON array and nothing else."},
+)
 
 
 @click.group(cls=Group, examples=("fedhist paper all --quick", "fedhist paper table-open --out open"))
@@ -79,11 +71,9 @@ def _register(name: str, text: str | None, names: tuple[str, ...]) -> None:
     def command(**flags: Any) -> None:
         run_reports(names, **flags)
 
-    for option in reversed(OPTIONS):
-        option(command)
     data = " --data sentiment140.npz" if names == ("table-words",) else ""
     examples = (f"fedhist paper {name} --quick{data}", f"fedhist report {OUT} --out paper.html")
-    paper.command(name, help=text, examples=examples)(command)
+    paper.command(name, help=text, examples=examples)(OPTIONS(command))
 
 
 for _name, _experiment in EXPERIMENTS.items():
@@ -97,15 +87,11 @@ _register(
 
 @paper.command("sentiment140", examples=("fedhist paper sentiment140 tweets.csv --out sentiment140.npz",))
 @click.argument("source", type=PATH)
-@click.option("--out", type=PATH, metavar="FILE", required=True, help="The .npz file to write.")
-@click.option(
-    "--by",
-    type=click.Choice(["author", "addressee"]),
-    default="author",
-    show_default=True,
-    help="Whose words a tweet is: its author's, or those of the first account that it mentions.",
+@options(
+    *("out", "by", "force"),
+    out={"metavar": "FILE", "required": True, "help": "The .npz file to write."},
+    force={"help": "Replace a file that exists."},
 )
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
 def sentiment140(*, source: Path, out: Path, by: By, force: bool) -> None:
     """Read the words of Sentiment140's tweets into a matrix of users by words, for --data.
 

@@ -5,115 +5,142 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedhist.commands.data_options import columns_of
-from fedhist.commands.plan_options import mechanism_for
-from fedhist.commands.plan_summary import print_answer, print_curve
-from fedhist.commands.progress import progress_on
-from fedhist.commands.summary import print_notes, stdout_console
+from fedhist.commands.options import COLUMNS, Command, columns_of, options, plan_settings
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
-from fedhist.server.disk import check_new_file
-from fedhist.server.words import method, users_words
+from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_POINTS
-from fedhist.simulations.datasets.loading import Wanted
-from fedhist.simulations.experiments.tables import write_csv
-from fedhist.simulations.predict import (
-    FLATNESS,
-    PUBLIC_ONLY,
-    Split,
-    Target,
-    row_of,
-    split_words,
-    target_words,
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedhist.simulations.predict import Prediction
+    from fedhist.simulations.workbench.predict import Answers
+
+NOT_PLANNED = (
+    "users", "items", "participants", "window", "minimum_cohort", "debias", "masking", "noise_from", "corrupt_share",
+    "dropout_share", "max_items", "max_item_bytes",
+)  # fmt: skip
+"""Fields of the plan that a prediction does not depend on, or that the population says."""
+
+_CURVE_WIDTH, _LEAST_CURVE = 32, 10
+# A narrower terminal gets no columns of _LEFT_OUT.
+_WIDE = 112
+_LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "# which epsilon brings the relative error down to 5 %?",
+        "fedhist plan --users 20000 --items 500 --mean-total 30 --target-error 0.05",
+        "# the same from a public data set like yours, with a chart",
+        "fedhist plan --data public.parquet --epsilon 0.1:10 --figure plan.svg",
+    ),
 )
-from fedhist.simulations.report.plot import FORMATS, painted, plan_ahead_charts, write_figure
-from fedhist.simulations.workbench.checks import check_population
-from fedhist.simulations.workbench.predict import GUESSES, MAX_POINTS, Answers, Question, answer, spread
+@options(
+    *("data", *COLUMNS, "items_file", "users", "items", "top_items", "normalise", "memory", "mean_total"),
+    *("distinct_items", "tail_index", "sizes", "best_split", "target_error", "total_epsilon", "total_delta"),
+    *(name for name in FIELDS if name not in NOT_PLANNED),
+    *("set", "plan_file", "plugin", "seed", "figure", "csv", "force", "as_json"),
+    epsilon={
+        "type": str,
+        "metavar": "RANGE",
+        "default": "0.1:10",
+        "help": f"Budgets of the histogram: LOW:HIGH, LOW:HIGH:POINTS ({DEFAULT_POINTS} points if left out, evenly on "
+        "a logarithmic scale) or values with commas. With --best-split, of both rounds together.",
+    },
+    total_epsilon={
+        "help": "Find the best split of this budget, as 'fedhist run' takes it, between the rounds."
+    },
+    total_delta={
+        "help": "Delta of all rounds together, for all answers; the histogram gets all of it unless others spend delta "
+        "too."
+    },
+    seed={"default": 0, "help": "The seed of synthetic and model populations."},
+    force={"help": "Replace a figure or CSV file that exists."},
+)
+@click.pass_context
+def plan(context: click.Context, /, **flags: Any) -> None:
+    """Predict error and threshold of a run over a range of epsilon, before any budget is spent.
 
-_ASKED = ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
+    Computed from a public population (--data), a synthetic one, or one made from your guesses (--users, --items,
+    --sizes, --mean-total, --distinct-items, --tail-index). Nothing is charged. Predictions are not private: the data
+    must be public, or a past release.
+    """
+    from dataclasses import fields
 
+    from fedhist.commands.progress import progress_on
+    from fedhist.server.disk import check_new_file
+    from fedhist.simulations.datasets.loading import Wanted
+    from fedhist.simulations.experiments.tables import write_csv
+    from fedhist.simulations.report.plot import FORMATS, painted, plan_ahead_charts, write_figure
+    from fedhist.simulations.workbench.checks import check_population
+    from fedhist.simulations.workbench.predict import GUESSES, Question, answer, document_of
 
-@dataclass(frozen=True, kw_only=True)
-class Options(Wanted):
-    """What the command line says that is not the plan."""
-
-    epsilon: str
-    best_split: bool
-    target_error: float | None
-    total_epsilon: float | None
-    total_delta: float | None
-    mean_total: float | None
-    distinct_items: float | None
-    tail_index: float | None
-    sizes: str | None
-    seed: int
-    figure: Path | None
-    csv: Path | None
-    force: bool
-    as_json: bool
-
-
-def plan_here(flags: dict[str, Any], given: set[str]) -> None:
-    """Check everything, predict, write and print; `given` are the options that the command line names."""
-    own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
-    options = Options(columns=columns_of(flags), open_domain=flags["domain"] == "open", **own)
-    epsilons = _epsilons(options.epsilon)
-    _check(options)
-    flags["mechanism"] = mechanism_for(
-        flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0
+    settings, given = plan_settings(context, flags, totals=False)
+    figure, csv, force, as_json = (settings.pop(name) for name in ("figure", "csv", "force", "as_json"))
+    wanted = Wanted(
+        columns=columns_of(settings),
+        open_domain=settings["domain"] == "open",
+        **{one.name: settings.pop(one.name) for one in fields(Wanted) if one.name in settings},
     )
+    epsilons = _epsilons(settings.pop("epsilon"))
+    check_population(wanted)
+    # Before anything is computed: files that can't be written, or that would take the place of the data.
+    for flag, path, suffixes in (("--figure", figure, FORMATS), ("--csv", csv, ())):
+        if path is not None:
+            check_new_file(path, suffixes=suffixes, force=force)
+            if path.resolve() in [read.resolve() for read in (wanted.path, wanted.items_file) if read]:
+                raise InvalidInput(f"{flag} names a file that is read", allowed="another file")
+    guesses = {name: value for name in GUESSES if (value := settings.pop(name)) is not None}
+    if "sizes" in guesses:
+        guesses["sizes"] = _sizes(guesses["sizes"])
+    asked = {
+        name: settings.pop(name)
+        for name in ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
+    }
+    # --delta 0 alone asks for the mechanism that needs none.
+    if settings["mechanism"] is None and settings["domain"] == "closed" and settings["delta"] == 0:
+        settings["mechanism"] = "laplace"
     question = Question(
-        wanted=options,
-        guesses=_guesses(options),
-        settings=flags,
-        epsilons=epsilons,
-        given=given,
-        **{name: getattr(options, name) for name in _ASKED},
+        wanted=wanted, guesses=guesses, settings=settings, epsilons=epsilons, given=given, **asked
     )
     with progress_on(sys.stderr) as progress:
         answers = answer(question, on_phase=progress.phase, watch=progress.watch)
-        document = _document(answers)
-        if options.csv is not None:
-            write_csv(options.csv, document["rows"])
-        if options.figure is not None:
+        document = document_of(answers)
+        if csv is not None:
+            write_csv(csv, document["rows"])
+        if figure is not None:
             progress.phase("write")
-            drawn = plan_ahead_charts(
-                epsilons,
-                document["rows"],
-                totals=options.best_split,
-                target=answers.target,
-                split=answers.split,
-            )
-            write_figure(painted(drawn), options.figure, force=True)
-    if options.as_json:
+            totals, target, split = asked["best_split"], answers.target, answers.split
+            drawn = plan_ahead_charts(epsilons, document["rows"], totals=totals, target=target, split=split)
+            write_figure(painted(drawn), figure, force=True)
+    if as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:
-        _print(options, answers, document["notes"])
+        _print(answers, document, [str(path) for path in (figure, csv) if path is not None])
 
 
-def _guesses(options: Options) -> dict[str, Any]:
-    guesses = {name: value for name in GUESSES if (value := getattr(options, name)) is not None}
-    if options.sizes is not None:
-        try:
-            pairs = [part.split(":") for part in options.sizes.split(",")]
-            guesses["sizes"] = tuple((float(percent), float(total)) for percent, total in pairs)
-        except ValueError:
-            raise InvalidInput(
-                f"--sizes is {options.sizes!r}",
-                allowed="pairs PERCENT:TOTAL with commas",
-                advice="such as 50:8,99:106",
-            ) from None
-    return guesses
+def _sizes(text: str) -> tuple[tuple[float, float], ...]:
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        return tuple((float(percent), float(total)) for percent, total in pairs)
+    except ValueError:
+        raise InvalidInput(
+            f"--sizes is {text!r}", allowed="pairs PERCENT:TOTAL with commas", advice="such as 50:8,99:106"
+        ) from None
 
 
 def _epsilons(text: str) -> list[float]:
     """The values that a range stands for, rising."""
+    from fedhist.simulations.workbench.predict import MAX_POINTS, spread
+
     wrong = InvalidInput(
         f"--epsilon is {text!r}",
         allowed="LOW:HIGH or LOW:HIGH:POINTS with 0 < LOW < HIGH and 2 points or more, or values above 0 with commas",
@@ -140,80 +167,11 @@ def _epsilons(text: str) -> list[float]:
     return values
 
 
-def _check(options: Options) -> None:
-    check_population(options)
-    # Before anything is computed: files that can't be written, or that would take the place of the data.
-    for flag, path, suffixes in (("--figure", options.figure, FORMATS), ("--csv", options.csv, ())):
-        if path is None:
-            continue
-        check_new_file(path, suffixes=suffixes, force=options.force)
-        if path.resolve() in [
-            read.resolve() for read in (options.path, options.items_file) if read is not None
-        ]:
-            raise InvalidInput(f"{flag} names a file that is read", allowed="another file")
+def _print(answers: Answers, document: dict[str, Any], written: list[str]) -> None:
+    from fedhist.commands.summary import print_notes, stdout_console
+    from fedhist.server.words import method, users_words
 
-
-def _document(answers: Answers) -> dict[str, Any]:
-    totals = answers.question.best_split
-    plan = {
-        name: value
-        for name, value in answers.first.to_json().items()
-        if name not in ("epsilon", "epsilon_select")
-    }
-    return {
-        "private": False,
-        "population": {
-            "name": answers.name,
-            "users": answers.users,
-            "items": answers.items,
-        },
-        "plan": plan,
-        "epsilon_is": "total" if totals else "histogram",
-        "rows": [row_of(row) for row in answers.rows],
-        "target": None if answers.target is None else _target(answers.target, totals=totals),
-        "default_split_losses": answers.usual or None,
-        "split": None if answers.split is None else _split(answers.split),
-        "notes": [*answers.notes, PUBLIC_ONLY],
-    }
-
-
-def _target(target: Target, *, totals: bool) -> dict[str, Any]:
-    """The answer to: which epsilon gives this error. Out of reach, the row is that of the least error."""
-    reached = target.advice is None
-    found = {"at_start_of_range": target.at_start}
-    least = {"least_error": target.prediction.relative_loss, "least_at_epsilon": target.epsilon}
-    return {
-        "error": target.error,
-        "reached": reached,
-        "epsilon": target.epsilon if reached else None,
-        "epsilon_is": "total" if totals else "histogram",
-        **(found if reached else least),
-        "row": row_of(target.prediction),
-        "words": target_words(target, totals=totals),
-    }
-
-
-def _split(split: Split) -> dict[str, Any]:
-    """The answer to: how to split a budget between the rounds."""
-    return {
-        "total_epsilon": split.total,
-        "best_share": split.best_share,
-        "flat_from": split.flat_low,
-        "flat_to": split.flat_high,
-        "flat_within": FLATNESS,
-        "tried": [
-            {"share": share, "relative_loss": loss}
-            for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
-        ],
-        "row": row_of(split.best),
-        "usual_row": row_of(split.usual),
-        "words": split_words(split),
-    }
-
-
-def _print(options: Options, answers: Answers, notes: list[str]) -> None:
-    console = stdout_console()
-    first = answers.first
+    console, first, question = stdout_console(), answers.first, answers.question
     items = f"{answers.items:,} items" + (" of an open domain" if first.items is None else "")
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
@@ -222,15 +180,86 @@ def _print(options: Options, answers: Answers, notes: list[str]) -> None:
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )
     console.print(facts, markup=False, soft_wrap=True)
-    epsilons, totals = answers.question.epsilons, options.best_split
-    print_curve(console, epsilons, answers.rows, totals=totals, target=options.target_error)
-    if answers.target is not None:
-        question = f"Which epsilon gives an error of {answers.target.error:g}?"
-        print_answer(console, question, target_words(answers.target, totals=options.best_split))
-    if answers.split is not None:
-        question = f"How should epsilon {answers.split.total:g} be split between the rounds?"
-        print_answer(console, question, split_words(answers.split))
-    print_notes(console, notes)
-    written = [str(path) for path in (options.figure, options.csv) if path is not None]
+    totals, target = question.best_split, question.target_error
+    print_curve(console, question.epsilons, answers.rows, totals=totals, target=target)
+    for asked, answered in (
+        (f"Which epsilon gives an error of {target:g}?" if target else "", document["target"]),
+        (f"How should epsilon {question.total_epsilon:g} be split between the rounds?"
+         if question.total_epsilon else "", document["split"]),
+    ):  # fmt: skip
+        if answered is not None:
+            console.print(asked, style="bold", markup=False)
+            console.print(answered["words"], markup=False)
+    print_notes(console, document["notes"])
     if written:
         console.print(line(f"written: {', '.join(written)}"), markup=False, soft_wrap=True)
+
+
+def print_curve(
+    console: Console,
+    epsilons: Sequence[float],
+    rows: Sequence[Prediction],
+    *,
+    totals: bool,
+    target: float | None,
+) -> None:
+    """A row for each epsilon, with the curve at the right; a narrow terminal gets fewer columns."""
+    from rich.table import Table
+
+    narrow = console.width < _WIDE
+    columns = [_columns(row, narrow=narrow) for row in rows]
+    budgets = [f"{epsilon:.4g}" for epsilon in epsilons]
+    heading = "total" if totals else "epsilon"
+    taken = max(map(len, [heading, *budgets])) + 3
+    taken += sum(max(len(name), *(len(row[name]) for row in columns)) + 3 for name in columns[0])
+    width = min(_CURVE_WIDTH, console.width - taken - 4)
+    table = Table(
+        title="predicted relative error of a run, its parts, and its threshold", title_justify="left"
+    )
+    for name in (heading, *columns[0]):
+        table.add_column(name, justify="right", no_wrap=True)
+    losses = [max(row.relative_loss, 1e-6) for row in rows]
+    low, high = _nice(min(losses), up=False), _nice(max(losses), up=True)
+    high = high if high > low else 2 * low
+    if width >= _LEAST_CURVE:
+        table.add_column(f"{low:g}" + f"{high:g}".rjust(width - len(f"{low:g}")), no_wrap=True)
+
+    def place(value: float) -> int:
+        share = math.log(max(value, 1e-6) / low) / math.log(high / low)
+        return min(max(round(share * (width - 1)), 0), width - 1)
+
+    for epsilon, loss, cells in zip(budgets, losses, columns, strict=True):
+        if width < _LEAST_CURVE:
+            table.add_row(epsilon, *cells.values())
+            continue
+        curve = [" "] * width
+        if target is not None and low <= target <= high:
+            curve[place(target)] = "┊"
+        curve[place(loss)] = "●"
+        table.add_row(epsilon, *cells.values(), "".join(curve))
+    console.print(table)
+
+
+def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
+    from fedhist.commands.summary import epsilon_text
+    from fedhist.simulations.predict import counts_text
+
+    cells = {
+        "choice": f"{row.plan.epsilon_select:.3g}" if row.chooses else "0",
+        "error": f"{row.relative_loss:.4f}",
+        "clipping": f"{row.clipping_error:.4f}",
+        "noise": f"{row.noise_error:.4f}",
+        "threshold": counts_text(row.threshold, 4),
+        "9 of 10": f"{counts_text(row.threshold_low, 3)}-{counts_text(row.threshold_high, 3)}",
+    }
+    if row.recall is not None:
+        cells["keys"] = f"{row.released_items:,.0f}"
+    cells |= {"basic": epsilon_text(row.total.epsilon), "tight": epsilon_text(row.tight.epsilon)}
+    return {name: cell for name, cell in cells.items() if not (narrow and name in _LEFT_OUT)}
+
+
+def _nice(value: float, *, up: bool) -> float:
+    """A round number beside this one."""
+    power = 10.0 ** math.floor(math.log10(value))
+    steps = [power * step for step in (1, 2, 5, 10)]
+    return float(f"{min(s for s in steps if s >= value) if up else max(s for s in steps if s <= value):.3g}")

@@ -21,6 +21,8 @@ from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.population_checks import check_labels
 from fedhist.simulations.predict import (
+    FLATNESS,
+    PUBLIC_ONLY,
     Outlook,
     Prediction,
     Predictor,
@@ -32,6 +34,7 @@ from fedhist.simulations.predict import (
     round_digits,
     row_of,
     split_total,
+    split_words,
     target_words,
 )
 from fedhist.simulations.workbench.checks import check_population
@@ -315,6 +318,50 @@ def frame_rows(answers: Answers) -> list[dict[str, Any]]:
             row["reaches_target"] = prediction.relative_loss <= question.target_error
         found.append(row)
     return found
+
+
+def document_of(answers: Answers) -> dict[str, Any]:
+    """All of it as one JSON document."""
+    totals, target, split = answers.question.best_split, answers.target, answers.split
+    split_row, found = None, None
+    if target is not None:
+        reached = target.advice is None
+        found = {
+            "error": target.error,
+            "reached": reached,
+            "epsilon": target.epsilon if reached else None,
+            "epsilon_is": "total" if totals else "histogram",
+            "at_start_of_range": target.at_start,
+            "least_error": None if reached else target.prediction.relative_loss,
+            "least_at_epsilon": None if reached else target.epsilon,
+            "row": row_of(target.prediction),
+            "words": target_words(target, totals=totals),
+        }
+    if split is not None:
+        tried = zip(split.shares.tolist(), split.losses.tolist(), strict=True)
+        split_row = {
+            "total_epsilon": split.total,
+            "best_share": split.best_share,
+            "flat_from": split.flat_low,
+            "flat_to": split.flat_high,
+            "flat_within": FLATNESS,
+            "tried": [{"share": share, "relative_loss": loss} for share, loss in tried],
+            "row": row_of(split.best),
+            "usual_row": row_of(split.usual),
+            "words": split_words(split),
+        }
+    plan = answers.first.to_json()
+    return {
+        "private": False,
+        "population": {"name": answers.name, "users": answers.users, "items": answers.items},
+        "plan": {name: value for name, value in plan.items() if name not in ("epsilon", "epsilon_select")},
+        "epsilon_is": "total" if totals else "histogram",
+        "rows": [row_of(row) for row in answers.rows],
+        "target": found,
+        "default_split_losses": answers.usual or None,
+        "split": split_row,
+        "notes": [*answers.notes, PUBLIC_ONLY],
+    }
 
 
 def _population(question: Question) -> tuple[Loaded, int]:

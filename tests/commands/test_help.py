@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from tests.builders import Fedhist
-from tests.support.api import GROUPS, Command, cli
+from tests.support.api import MOST_SHOWN, OPTIONS, Command, cli, option_name
 from tests.support.api import OptionGroup as Group
 
-PLACES = {flag: place for place, one in enumerate(GROUPS) for flag in f"{one.few} {one.others}".split()}
+HEADINGS = {name: heading for heading, group in OPTIONS.items() for name in group}
 
 
 def all_commands() -> Iterator[tuple[str, Command | Group]]:
@@ -35,7 +36,7 @@ def options_of(path: str) -> list[click.Option]:
     command = COMMANDS[path]
     return [
         one
-        for one in command.get_params(click.Context(command, info_name=path))
+        for one in command.get_params(click.Context(command, info_name=path, **command.context_settings))
         if isinstance(one, click.Option)
     ]
 
@@ -54,16 +55,15 @@ def parse(line: str) -> None:
 
 
 @every_command
-def test_every_option_has_a_group_and_a_meaning(path: str) -> None:
+def test_every_option_stands_in_the_table_and_has_a_meaning(path: str) -> None:
     for option in options_of(path):
-        assert option.opts[0] in PLACES, f"{option.opts[0]} needs an entry in option_groups.GROUPS"
+        assert option_name(option) in HEADINGS
         assert option.help
         assert option.help.isascii()
 
 
-def test_the_table_has_every_option_once_and_none_that_no_command_has() -> None:
-    flags = [flag for one in GROUPS for flag in f"{one.few} {one.others}".split()]
-    assert sorted(flags) == sorted({option.opts[0] for path in COMMANDS for option in options_of(path)})
+def test_the_table_has_none_that_no_command_has() -> None:
+    assert set(HEADINGS) == {option_name(option) for path in COMMANDS for option in options_of(path)}
 
 
 @every_command
@@ -82,25 +82,37 @@ def test_the_check_of_examples_refuses_others(line: str) -> None:
         parse(line)
 
 
-@every_command
-def test_help_shows_every_option_under_its_heading_and_in_the_order_of_the_table(path: str) -> None:
-    command = COMMANDS[path]
-    lines = command.get_help(command.context_class(command, info_name=path)).splitlines()
-    headings = [line.rstrip(":") for line in lines if line.rstrip(":") in [one.heading for one in GROUPS]]
-    options = options_of(path)
-    assert headings == [GROUPS[place].heading for place in sorted({PLACES[one.opts[0]] for one in options})]
+def shown(lines: list[str]) -> list[str]:
     below = lines[lines.index("Examples:") :]
-    shown = [line.split()[0].rstrip(",") for line in below if line.startswith("  -")]
+    return [line.split()[0].rstrip(",") for line in below if line.startswith("  -")]
+
+
+@every_command
+def test_help_shows_its_options_under_their_headings_and_in_the_order_of_the_table(path: str) -> None:
+    """All of them, but of those that take many the ones that matter; --help-all shows the others."""
+    command, options = COMMANDS[path], options_of(path)
+    context = command.context_class(command, info_name=path, **command.context_settings)
+    few = command.get_help(context).splitlines()
+    context.meta["fedhist.help-all"] = True
+    lines = command.get_help(context).splitlines()
+    headings = [line.rstrip(":") for line in lines if line.rstrip(":") in OPTIONS]
+    assert headings == [one for one in OPTIONS if one in {HEADINGS[option_name(one)] for one in options}]
     assert not [line for line in lines if line.endswith("-")], "a flag is broken at the end of a line"
-    order = list(PLACES)
-    assert shown == sorted((one.opts[0] for one in options), key=order.index)
+    order = list(HEADINGS)
+    assert shown(lines) == [
+        one.opts[0] for one in sorted(options, key=lambda one: order.index(option_name(one)))
+    ]
+    assert len(shown(few)) <= MOST_SHOWN
+    assert (few == lines) == (len(options) <= MOST_SHOWN)
+    assert set(shown(few)) <= set(shown(lines))
 
 
-def test_the_short_help_of_a_run_has_the_few_and_says_where_the_rest_is(fedhist: Fedhist) -> None:
-    few, everything = fedhist("run", "-h"), fedhist("run", "--help")
+def test_the_help_of_a_run_has_what_matters_and_says_where_the_rest_is(fedhist: Fedhist) -> None:
+    few, everything = fedhist("run", "--help"), fedhist("run", "--help-all")
     assert few.code == everything.code == 0
+    assert fedhist("run", "-h").out == few.out
     assert "--epsilon E" in few.out and "--sparsity" not in few.out and "--sparsity" in everything.out
-    assert "more options: fedhist run --help" in few.out
+    assert "more options: fedhist run --help-all" in few.out
     assert everything.out.splitlines()[0].startswith("Usage: fedhist run")
     assert (
         everything.out.index("Examples:") < everything.out.index("Data:") < everything.out.index("Privacy:")
@@ -125,3 +137,51 @@ def test_a_mistyped_name_is_answered_with_the_nearest(
     outcome = fedhist(*words)
     assert outcome.code == 2
     assert answer in outcome.err
+
+
+class TestSettings:
+    """Fields of a plan by their names, and from the files of another run."""
+
+    RUN = ("run", "--users", 300, "--items", 8, "--seed", 1, "--json")
+
+    def test_a_field_that_is_set_is_the_option_of_that_name(self, fedhist: Fedhist) -> None:
+        by_flags = fedhist(*self.RUN, "--candidates", 12, "--mechanism", "laplace").document()
+        by_names = fedhist(*self.RUN, "--set", "candidates=12", "--set", "mechanism=laplace").document()
+        assert by_names["plan"] == by_flags["plan"]
+        assert by_names["relative_loss"] == by_flags["relative_loss"]
+        total = fedhist(*self.RUN, "--total-epsilon", 1, "--set", "epsilon-select=0.2").document()
+        assert total["plan"]["epsilon_select"] == 0.2
+
+    def test_the_plan_of_a_run_is_that_of_another(self, fedhist: Fedhist) -> None:
+        assert (
+            fedhist("run", *self.RUN[1:-1], "--max-threshold", 99, "--delta", 1e-7, "--out", "one").code == 0
+        )
+        for name in ("plan.json", "result.json"):
+            again = fedhist(*self.RUN, "--plan", f"one/{name}", "--epsilon", 2).document()["plan"]
+            assert (again["max_threshold"], again["delta"], again["epsilon"]) == (99, 1e-7, 2)
+        rows = fedhist("plan", "--users", 300, "--items", 8, "--plan", "one/plan.json", "--json").document()
+        assert [row["epsilon"] for row in rows["rows"]] == [1.0]
+        total = fedhist(*self.RUN, "--plan", "one/plan.json", "--total-epsilon", 3).document()
+        assert total["tight"]["epsilon"] > 2.9
+
+    @pytest.mark.parametrize(
+        ("words", "answer"),
+        [
+            (("--set", "candidatse=12"), "did you mean candidates?"),
+            (("--set", "candidates"), "FIELD=VALUE"),
+            (("--set", "candidates=many"), "'many' is not a valid integer"),
+            (("--set", "domain=half"), "'half' is not one of"),
+            (("--candidates", 12, "--set", "candidates=13"), "a second time"),
+            (("--set", "users=12"), "there is no field 'users'"),
+            (("--plan", "none.json"), "plan.json or result.json"),
+            (("--plan", "wrong.json"), "did you mean epsilon?"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence(
+        self, fedhist: Fedhist, tmp_path: Path, words: tuple[object, ...], answer: str
+    ) -> None:
+        (tmp_path / "wrong.json").write_text('{"plan": {"epsilonn": 1}}')
+        outcome = fedhist(*self.RUN, *words)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert answer in outcome.err
+        assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1

@@ -1,15 +1,15 @@
-"""`fedhist trace`: what happened in a run, as a timeline."""
+"""`fedhist report`, `figure` and `trace`: what a run left behind, as a page, a chart and a timeline."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fedhist.commands.option_groups import Group
-from fedhist.commands.plugin_option import plugin_option
+from fedhist.commands.options import PATH, Command, Group, options
 from fedhist.commands.terminal import echo, echo_as_it_is, line
 from fedhist.protocol.errors import InvalidInput
 
@@ -19,6 +19,51 @@ if TYPE_CHECKING:
 
 _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "magenta", "view": "magenta"}
 _MARGIN = " " * 14
+
+
+@click.command(cls=Command, examples=("fedhist report fedhist-run-20260102-150405 --out report.html",))
+@click.argument("folder", type=PATH)
+@options(
+    *("plugin", "out", "force", "quiet"),
+    out={"metavar": "FILE", "help": "A new file. [default: FOLDER/report.html]"},
+    quiet={"help": "Print nothing but errors."},
+)
+def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
+    """Write a result folder as one self-contained HTML page.
+
+    FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. Values that a
+    simulation computed from the exact data are marked. The page of a deployment shows only the release and its cost.
+    """
+    from fedhist.commands.progress import progress_on
+    from fedhist.simulations.workbench.reporting import write_page
+
+    with progress_on(sys.stderr, quiet=quiet) as progress:
+        progress.phase("report")
+        written = write_page(folder, folder / "report.html" if out is None else out, force=force)
+    if not quiet:
+        echo(f"written: {written} ({written.stat().st_size:,} bytes)")
+
+
+@click.command(
+    cls=Command, examples=("fedhist figure fedhist-run-20260102-150405 released --out released.svg",)
+)
+@click.argument("folder", type=PATH)
+@click.argument("name")
+@options(
+    *("plugin", "out", "force"), out={"metavar": "FILE", "required": True, "help": "A new .svg or .png file."}
+)
+def figure(folder: Path, name: str, out: Path, force: bool) -> None:
+    """Draw one chart of a run as SVG or PNG, for a paper.
+
+    NAME is released, curve, scores, chances, users, budget, bytes or seconds. Only an evaluated run has the charts
+    curve, scores, chances, users and seconds and, over an open domain without masking, bytes.
+    """
+    from fedhist.server.disk import check_new_file
+    from fedhist.simulations.report.plot import FORMATS, draw, write_figure
+
+    check_new_file(out, suffixes=FORMATS, force=force)
+    write_figure(draw(folder, name), out, force=force)
+    echo(f"written: {out}")
 
 
 @click.group(cls=Group, examples=("fedhist run --trace --out traced", "fedhist trace show traced"))
@@ -36,15 +81,8 @@ def trace() -> None:
         "fedhist trace show traced --round select --participant 'node 3'",
     )
 )
-@click.argument("run", type=click.Path(path_type=Path))
-@plugin_option
-@click.option(
-    "--round", "round_", type=click.Choice(["discover", "select", "release"]), help="This round only."
-)
-@click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
-@click.option(
-    "--every-message", is_flag=True, help="A line for each message and drop-out of many participants too."
-)
+@click.argument("run", type=PATH)
+@options("plugin", "round_", "participant", "every_message")
 def show(run: Path, round_: str | None, participant: str | None, every_message: bool) -> None:
     """Print the timeline of a run that was traced with --trace.
 
