@@ -51,7 +51,7 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.server.ledger.file import BudgetFile, RunRecord
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import release_document
 from fedhist.server.selection import Selection
@@ -61,12 +61,11 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materi
 DEVICES, USERS, ITEMS = 3, 30, 40
 # The files whose lines may be the last one: everything that touches a disk.
 STORAGE = (
-    "charged_run.py",
-    "budget_file.py",
-    "ledger_database.py",
-    "result_folder.py",
-    "disk.py",
-    "memory_file.py",
+    "ledger/runs.py",
+    "ledger/file.py",
+    "server/result_folder.py",
+    "server/disk.py",
+    "client/memory_file.py",
 )
 MOST_VISITS = 3
 LIMIT_SECONDS = 120.0
@@ -132,7 +131,7 @@ class Lines:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Lines | None:
         """The trace function: Python calls it for every function and line."""
-        name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - once for every call
+        name = "/".join(frame.f_code.co_filename.rsplit("/", 2)[-2:])
         if name not in self.files:
             return None
         if event == "line":

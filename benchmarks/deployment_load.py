@@ -30,7 +30,7 @@ from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.server.flower import read_settings
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.file import BudgetFile
 from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_app, write_example
 
 # A SuperLink lists its runs for more than a second of a processor.

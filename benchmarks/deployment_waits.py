@@ -22,7 +22,7 @@ from deployment_crashes import kill_all
 from deployment_load import Load, prepare, processes_with
 
 from fedhist.client.memory_file import MemoryFile
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.file import BudgetFile
 from fedhist.simulations.deployment import Deployment, open_deployment, write_app
 
 NODES, USERS = 3, 20

@@ -35,12 +35,12 @@ from crashes import STORAGE, Lines, Place, fork, say
 
 from fedhist.protocol.errors import FedhistError, HeldByAnother
 from fedhist.protocol.privacy.concentrated import Spending
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.server.ledger.file import BudgetFile, RunRecord
 from fedhist.server.schedule import windows_in
 from fedhist.simulations.workbench.schedule import Schedule
 from fedhist.simulations.workbench.watching import Watcher
 
-FILES = (*STORAGE, "schedule.py", "recorded_run.py")
+FILES = (*STORAGE, "server/schedule.py", "server/recorded_run.py")
 WINDOWS = windows_in(["2020-W40x2"])
 SHOPS = ("bakery", "cinema")
 MOST_VISITS = 2

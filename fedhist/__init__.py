@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
     from fedhist.server.advice import plan_warnings
     from fedhist.server.coordinator import Transport, run_rounds
-    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.server.ledger.file import BudgetFile
     from fedhist.server.releases.contract import Release
     from fedhist.server.totals import plan_for_total
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
@@ -60,7 +60,7 @@ _HOMES = {
     "protocol.privacy.neighbours": ("Neighbours",),
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
     "server.advice": ("plan_warnings",),
-    "server.ledger.budget_file": ("BudgetFile",),
+    "server.ledger.file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
     "server.totals": ("plan_for_total",),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedhist.server.flower import run_on_grid
-    from fedhist.server.ledger.charged_run import charged
+    from fedhist.server.ledger.runs import charged
 
 __all__ = ["charged", "run_on_grid"]
 
-_HOME_OF = {"charged": "ledger.charged_run", "run_on_grid": "flower"}
+_HOME_OF = {"charged": "ledger.runs", "run_on_grid": "flower"}
 
 
 def __getattr__(name: str) -> object:

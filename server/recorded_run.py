@@ -22,7 +22,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.rounds import Labels
 from fedhist.server.disk import first_free, held_off, new_folder
-from fedhist.server.ledger.charged_run import charged
+from fedhist.server.ledger.runs import charged
 from fedhist.server.releases.contract import Release
 from fedhist.server.result_folder import check_room, write_results
 from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace

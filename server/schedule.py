@@ -60,8 +60,7 @@ from fedhist.protocol.privacy.calibration import check_epsilon, is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
 from fedhist.server.disk import HIDDEN, forget_interrupts, new_folder, raise_interrupts, write_text
-from fedhist.server.ledger.budget_file import BudgetFile, OpenRun, RunRecord
-from fedhist.server.ledger.ledger_database import check_place
+from fedhist.server.ledger.file import BudgetFile, OpenRun, RunRecord, check_place
 from fedhist.server.steps import planned_charges
 from fedhist.server.totals import default_choice, deltas_for, rounded_down
 

@@ -28,9 +28,7 @@ HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "f
 MAY_IMPORT_FLOWER = {
     "client/flower.py",
     "client/config.py",
-    "server/app.py",
-    "server/grid_messages.py",
-    "server/grid_transport.py",
+    "server/flower.py",
     "simulations/engines/flower_simulation.py",
 }
 # protocol/ is pure: no network, no files, no clock.

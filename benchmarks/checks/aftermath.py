@@ -18,7 +18,7 @@ from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.concentrated import Spending
 from fedhist.protocol.rounds import Round
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.server.ledger.file import BudgetFile, RunRecord
 
 _NEAR = 1e-9
 

@@ -15,7 +15,7 @@ from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedhist.protocol.privacy.ledger import Cost
-    from fedhist.server.ledger.budget_file import RunRecord
+    from fedhist.server.ledger.file import RunRecord
 
 FILE = click.argument("file", type=PATH)
 TEXT_COLUMNS = ("when", "plan", "data", "selector", "status")
@@ -50,7 +50,7 @@ def show(file: Path, as_json: bool) -> None:
     from fedhist.commands.summary import epsilon_text, stdout_console
     from fedhist.protocol.privacy.concentrated import NO_END, Spending
     from fedhist.protocol.privacy.ledger import Cost
-    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.server.ledger.file import BudgetFile
     from fedhist.simulations.experiments.tables import print_rows
 
     budget = BudgetFile.open(file, create=False)
@@ -122,7 +122,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
             allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
     from fedhist.protocol.privacy.concentrated import Limit
-    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.server.ledger.file import BudgetFile
 
     budget = BudgetFile.open(file, create=True)
     budget.set_limit(Limit(epsilon, delta), replace=replace)
@@ -139,7 +139,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
 @click.argument("run", type=int)
 def close(file: Path, run: int) -> None:
     """End a run whose process died: it then counts with what it charged instead of what it reserved."""
-    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.server.ledger.file import BudgetFile
 
     BudgetFile.open(file, create=False).close(run)
     echo(f"run {run} of {file.name} is closed")

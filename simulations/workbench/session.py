@@ -14,7 +14,7 @@ from fedhist.display.html_table import BarLength, html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.file import BudgetFile
 from fedhist.simulations.workbench.arguments import Question, as_method
 from fedhist.simulations.workbench.histogram import histogram
 

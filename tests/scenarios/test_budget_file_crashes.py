@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 STEP = Charge("select", "laplace", {}, 1.0, "l1", "zero-out", 0.01, 0.0, PureLoss())

@@ -76,11 +76,11 @@ MemoryFile.admit = admit_round_2_only
 
 @pytest.mark.parametrize(
     ("harm", "file"),
-    [(IN_PLACE, "disk.py"), (FORGETFUL, "memory_file.py")],
+    [(IN_PLACE, "server/disk.py"), (FORGETFUL, "client/memory_file.py")],
     ids=["written-in-place", "answers-before-it-remembers"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, file: str) -> None:
-    kills = "12" if file == "disk.py" else "2"
+    kills = "12" if file == "server/disk.py" else "2"
     code, said = crashes(tmp_path, "--kills", kills, "--seed", "7", "--only", file, prelude=harm)
     assert code == 1, said
     assert "WRONG" in said

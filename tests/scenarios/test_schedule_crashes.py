@@ -53,7 +53,7 @@ ScheduleFile.states = lambda *args: [
 """
 # A schedule whose runs forget their charges when they are lost.
 FORGETFUL = """
-from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.file import BudgetFile
 import sqlite3, contextlib
 def forget(budget, run_id):
     with contextlib.closing(sqlite3.connect(budget.path)) as database:
@@ -70,7 +70,7 @@ BudgetFile.close = forget
     ids=["runs-again-unasked", "forgets-charges"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, says: str) -> None:
-    chosen = ("--only", "disk.py", "--every", "20", "--start", "9", "--operators", "0")
+    chosen = ("--only", "server/disk.py", "--every", "20", "--start", "9", "--operators", "0")
     code, said = crashes(tmp_path, *chosen, prelude=harm)
     assert code == 1, said
     assert says in said

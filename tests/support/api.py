@@ -167,8 +167,8 @@ PLACES = {
         "AGAIN_KEY FOLDER_KEY FOR_NODES GridSettings GridTransport grid_messages_module= read_settings "
         "run_schedule run_settings server_app=app server_app_module="
     ),
-    "fedhist.server.ledger.budget_file": "OpenRun RunRecord budget_file_module=",
-    "fedhist.server.ledger.what_fits": "what_fits",
+    "fedhist.server.ledger.file": "OpenRun RunRecord budget_file_module=",
+    "fedhist.server.ledger.runs": "what_fits",
     "fedhist.server.masked": "masked_sum",
     "fedhist.server.observation": "observation_module=",
     "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
