@@ -41,24 +41,6 @@ def test_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} fedhist: refused\n", capsys.readouterr().err)
 
 
-def test_handlers_for_everything_show_our_lines_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with no_logging(logging.StreamHandler()), log_shown():
-        log.info("one")
-        log.warning("two")
-    assert capsys.readouterr().err == "one\ntwo\n"
-
-
-def test_a_level_that_somebody_chose_for_us_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    log.setLevel(logging.ERROR)
-    try:
-        with log_shown():
-            log.info("one")
-            assert log.level == logging.ERROR and log.handlers == []
-    finally:
-        log.setLevel(logging.NOTSET)
-    assert capsys.readouterr().err == ""
-
-
 def test_flowers_own_logger_is_left_alone() -> None:
     flower = logging.getLogger("flwr")
     before = (flower.level, list(flower.handlers), flower.propagate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from local_grid import (
 )
 
 from fedhist import BudgetFile, InvalidInput, Plan, RoundFailed, SeededSource, simulate
-from fedhist.client import Policy
 from fedhist.server import run_on_grid
 from tests.support.api import Round, RoundReport, read_settings, run_settings
 from tests.support.refusals import refused
@@ -89,23 +87,6 @@ class TestAGoodCohort:
             "round select: 6 of 6 nodes",
             "round release: asking 6 nodes",
             "round release: 6 of 6 nodes",
-        ]
-
-    def test_they_show_in_a_server_app_that_has_not_set_up_logging(
-        self, lab: Any, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        root = logging.getLogger()
-        before, root.handlers = root.handlers, []
-        try:
-            run_on_grid(lab.grid(lab.population(), policy=Policy(max_epsilon=9.0)), plan_of())
-        finally:
-            root.handlers = before
-        lines = capsys.readouterr().err.splitlines()
-        assert [line.split(",")[0] for line in lines] == [
-            "fedhist: round select: asking 6 nodes",
-            "fedhist: round select: 6 of 6 nodes",
-            "fedhist: round release: asking 6 nodes",
-            "fedhist: round release: 6 of 6 nodes",
         ]
 
     def test_a_server_app_logs_the_warnings_and_the_split_before_it_asks(

@@ -249,15 +249,6 @@ class TestExperiments:
         assert fedhist(*call).code == 0
         assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
 
-    def test_users_that_find_no_room_are_told_and_not_cut_short(
-        self, of_file: tuple[str, ...], tmp_path: Path, fedhist: Fedhist
-    ) -> None:
-        with file_size_limit(8192):
-            done = fedhist(*of_file, "--out", str(tmp_path / "c"))
-        told = f"{tmp_path / 'c'} can't be written (File too large)"
-        assert told in one_sentence(done.code, done.err, 1)
-        assert names_in(tmp_path / "c") == ["NOT-PRIVATE.txt", "journal.jsonl"]
-
     def test_a_temporary_folder_is_told_by_its_name(
         self,
         of_file: tuple[str, ...],
@@ -274,13 +265,6 @@ class TestExperiments:
         assert f"the temporary folder {place / 'fedhist-'}" in said
         assert "standard output" not in said
         assert names_in(place) == []
-
-    def test_no_temporary_folder_at_all(
-        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-        done = fedhist(*self.SMALL, "--json")
-        assert "a temporary folder can't be written" in one_sentence(done.code, done.err, 1)
 
 
 class TestEveryOtherFile:

@@ -215,12 +215,3 @@ def test_a_killed_run_holds_its_reservation_until_a_person_closes_it(tmp_path: P
     budget.close(run.id)
     assert budget.reserved().epsilon == 0
     assert budget.spent().epsilon == pytest.approx(0.1)
-
-
-def test_a_run_killed_while_writing_leaves_no_folder_of_that_name(tmp_path: Path) -> None:
-    with running(tmp_path, *FEW_USERS, *WRITES, hold=HOLD_BEFORE_THE_NAME) as child:
-        child.wait_for_word("written")
-        child.process.kill()
-        child.end()
-    assert not (tmp_path / "r").exists()
-    assert only_run(tmp_path).status == "open"

@@ -180,12 +180,6 @@ class TestASimulation:
             with refused(RoundFailed, "nodes-lost", "20"):
                 release_of(engine, PLAIN)
 
-    def test_users_that_no_node_has_are_missed_too(self, tmp_path: Path) -> None:
-        with simulation(tmp_path, nobody) as engine:
-            engine.population = HeavyTailedPopulation(users=401, items=12, seed=2)
-            with refused(RoundFailed, "users-missing", "400", "401"):
-                release_of(engine, Plan(users=401, items=12))
-
     def test_every_node_is_a_participant(self, tmp_path: Path) -> None:
         plan = Plan(users=400, items=12, masking="secagg", participants=NODES - 5)
         with (

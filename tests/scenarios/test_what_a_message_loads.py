@@ -24,7 +24,6 @@ WATCHED = {
 PLAN = {"users": NODES * USERS, "epsilon": 8.0, "delta": 1e-6, "minimum_cohort": 2}
 CLOSED = PLAN | {"items": len(ITEMS), "epsilon_select": 0.1}
 MASKED = CLOSED | {"masking": "secagg", "participants": NODES}
-OPEN = PLAN | {"domain": "open"}
 
 # What Flower's own process has loaded before it loads an app is not ours.
 ANSWER = """
@@ -101,11 +100,6 @@ def test_an_answer_without_masks_loads_what_reads_the_file(
 ) -> None:
     reads = {"polars", FILES}
     assert loaded_by(configs, CLOSED, tmp_path) == {"select": reads, "release": reads}
-
-
-def test_items_that_have_to_be_found_need_no_more(configs: list[dict[str, Any]], tmp_path: Path) -> None:
-    reads = {"polars", FILES}
-    assert loaded_by(configs, OPEN, tmp_path) == {"discover": reads, "select": reads, "release": reads}
 
 
 def test_only_the_stage_that_masks_a_nodes_data_reads_it(

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import signal
-import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -120,13 +119,3 @@ class TestHeldOff:
                 signal.raise_signal(signal.SIGINT)
         finally:
             signal.signal(signal.SIGINT, before)
-
-    def test_another_thread_may_write_a_folder_too(self, tmp_path: Path) -> None:
-        def write() -> None:
-            with new_folder(tmp_path / "r"):
-                pass
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
-        assert (tmp_path / "r").is_dir()

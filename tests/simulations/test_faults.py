@@ -260,16 +260,6 @@ class TestUnderMasks:
         plain = run(CLOSED, faulty={"fail": 0.1})
         assert np.array_equal(result.release.histogram, plain.release.histogram)
 
-    def test_lies_within_the_bounds_are_those_without_masks(self) -> None:
-        plain, masked = (run(plan, faulty={"inflate": 0.1}) for plan in (CLOSED, MASKED))
-        assert np.array_equal(plain.release.histogram, masked.release.histogram)
-        assert plain.faults == masked.faults
-
-    def test_drop_outs_have_an_effect_too(self) -> None:
-        result = run(MASKED, dropout=0.1)
-        assert result.faults.rounds["release"] == {"dropout": 2}
-        assert result.faults.loss_without_faults == pytest.approx(run(MASKED).relative_loss)
-
 
 class TestBadShares:
     @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +16,6 @@ from tests.support.api import (
     MaskedSum,
     MaskingStage,
     MaskingTerms,
-    TooFewSurvivors,
-    Words,
     identities,
     run_cohort,
 )
@@ -114,42 +112,6 @@ def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
     assert np.array_equal(outcome.values, total_of(outcome.included))
 
 
-def seen(dropouts: Mapping[str, Collection[int]], cores: int) -> tuple[MaskedSum, list[tuple[Any, ...]]]:
-    """A sum over twenty devices, and every message on the way."""
-    messages: list[tuple[Any, ...]] = []
-    return run(20, dropouts, cores=cores, watch=lambda *message: messages.append(message)), messages
-
-
-def test_worker_processes_send_the_same_messages_and_give_the_same_sum() -> None:
-    dropouts = {"masking": [2, 5], "unmasking": [7]}
-    (alone, sent), (forked, same) = (seen(dropouts, cores) for cores in (1, 2))
-    assert np.array_equal(alone.values, forked.values)
-    assert alone.included == forked.included
-    assert sorted(sent) == sorted(same)
-
-
-class RecordingSource(SeededSource):
-    """Keeps every word that was drawn from it or from its forks."""
-
-    drawn: ClassVar[list[int]] = []
-
-    def words(self, count: int) -> Words:
-        found = super().words(count)
-        self.drawn.extend(found.tolist())
-        return found
-
-    def fork(self, *purpose: str | int) -> RecordingSource:
-        return RecordingSource(self._seed, _path=(*self._path, *purpose))
-
-
-def test_a_seeded_source_gives_two_sessions_nothing_in_common() -> None:
-    RecordingSource.drawn.clear()
-    for session in (1, 2):
-        run_cohort(terms(session=session), 5, vector_of, source=RecordingSource(3))
-    assert len(RecordingSource.drawn) > 100
-    assert len(set(RecordingSource.drawn)) == len(RecordingSource.drawn)
-
-
 def test_a_worker_that_fails_fails_the_round() -> None:
     def broken(device: int, vector: Integers) -> Integers:
         raise SystemExit(1)
@@ -164,15 +126,3 @@ def test_what_is_wrong_with_a_vector_is_told_as_it_is() -> None:
 
     with refused(InvalidInput, "invalid-input"):
         run_cohort(terms(), 6, broken, source=SeededSource(1), cores=2)
-
-
-def test_fewer_survivors_than_agreed_stop_the_round() -> None:
-    with refused(TooFewSurvivors, "too-few-survivors") as caught:
-        run(20, {"masking": [1, 2, 3]}, minimum=18)
-    assert (caught.value.stage, caught.value.alive, caught.value.needed) == ("masking", 17, 18)
-
-
-def test_a_device_that_kept_too_few_neighbours_stops_the_round() -> None:
-    with refused(TooFewSurvivors, "too-few-survivors") as caught:
-        run(20, {"masking": range(11)})
-    assert caught.value.of == "neighbours of some device"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedhist import InvalidInput, SeededSource
+from fedhist import SeededSource
 from tests.support.api import (
-    Aborted,
     AbortReason,
     CollectingAdvertisements,
     Identity,
@@ -22,7 +21,6 @@ from tests.support.api import (
 )
 from tests.support.api import MaskingKind as Kind
 from tests.support.api import wire_module as wire
-from tests.support.refusals import refused
 
 ME = 10
 
@@ -53,25 +51,6 @@ class TestReplays:
             server = server_of(cohort)
             assert not server.add(ME, message)
             assert server.rejected == {Rejection.MALFORMED: 1}
-
-    @pytest.mark.parametrize("change", ["session", "device", "signature", "keys", "commitment"])
-    def test_a_signed_one_is_for_one_session_and_one_device(self, play: Any, change: str) -> None:
-        """In another's name, in another session, or with a bit changed: neither server nor devices take it."""
-        cohort = play(signed=True).until("roster")
-        session = b"x" * 32 if change == "session" else cohort.terms.session
-        _, message = advertised(cohort, 16 if change == "device" else 13, session=session)
-        body = bytearray(message[wire.HEADER_BYTES :])
-        place = {"signature": 96, "keys": 0, "commitment": 64}.get(change)
-        if place is not None:
-            body[place] ^= 1
-        server = server_of(cohort)
-        assert not server.add(13, wire.advertisement(cohort.terms.session, bytes(body)))
-        assert server.rejected == {Rejection.BAD_SIGNATURE: 1}
-        parameters, neighbours = wire.decode_roster(cohort.inbox[ME], cohort.terms)
-        bodies = {peer: advert.unsigned + advert.signature for peer, advert in neighbours.items()}
-        entries = [wire.roster_entry(peer, one) for peer, one in sorted({**bodies, 13: bytes(body)}.items())]
-        state, answer = cohort.peek(ME, wire.encode_roster(parameters, entries, cohort.terms))
-        assert isinstance(state, Aborted) and (state.reason, answer) == (AbortReason.BAD_SIGNATURE, b"")
 
     def test_a_signature_says_all_that_it_is_for(self) -> None:
         """Fixed lengths before the body: no two pairs of session and device have the same text."""
@@ -147,16 +126,3 @@ class TestTwoRequests:
         device, other = min(server.classes[0]), min(server.classes[1])
         server.step(device, wire.encode_boxes(Kind.BOXES, [], server.terms[other]))
         assert server.cohort.states[device].reason is AbortReason.MALFORMED
-
-
-def test_an_identity_is_needed_in_signed_mode_and_only_there(play: Any) -> None:
-    for cohort, identity in ((play(signed=True), None), (play(), Identity(bytes(32), {}))):
-        with refused(InvalidInput, "wrong-identity"):
-            start(cohort.terms, ME, source=SeededSource(1), identity=identity)
-
-
-def test_nothing_secret_shows_in_what_is_advertised(play: Any) -> None:
-    state, message = advertised(play(), ME)
-    for secret in (state.box_pair.secret, state.mask_pair.secret, state.seed):
-        assert secret not in message
-        assert repr(secret)[2:18] not in repr(state) and secret.hex()[:16] not in repr(state)

@@ -229,20 +229,6 @@ def test_whatever_is_admitted_is_claimed_at_no_less_than_its_tight_total(
         assert epsilon_at(admitted, delta) * (1 - 1e-9) <= claimed.epsilon <= 4.0 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_ledger_of_an_older_version_is_refused_and_left_as_it_is(
-    ledger: BudgetFile, path: Path, version: int
-) -> None:
-    ended(ledger, SELECT, RELEASE)
-    altered(path, f"PRAGMA user_version = {version}")
-    before = path.read_bytes()
-    with refused(InvalidFile, "other-version"):
-        BudgetFile.open(path, create=False)
-    with refused(InvalidFile, "other-version"):
-        ledger.runs()
-    assert path.read_bytes() == before
-
-
 def test_without_a_limit_runs_are_recorded_and_never_refused(ledger: BudgetFile) -> None:
     assert ledger.limit is None
     for _ in range(5):

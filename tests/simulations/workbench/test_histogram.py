@@ -127,16 +127,6 @@ class TestFrames:
         found = fedhist.histogram(FRAME).release
         assert list(found.to_frame(labels=[*NAMES, "others"])["item"]) == list(found.names)
 
-    def test_a_population_whose_names_do_not_fit_is_refused_before_it_is_charged(
-        self, tmp_path: Path
-    ) -> None:
-        class Misnamed(fedhist.PoissonPopulation):
-            labels = ("tea",)
-
-        with refused(fedhist.InvalidInput, "wrong-number-of-labels"):
-            fedhist.histogram(Misnamed(users=50, items=3, seed=1), ledger=tmp_path / "ledger")
-        assert files_in(tmp_path) == []
-
 
 class TestPrivacy:
     def test_items_that_the_data_alone_names_are_found_privately(self) -> None:
@@ -146,15 +136,6 @@ class TestPrivacy:
         assert result.release.private and result.diagnostics is None
         assert repr(result).startswith("Result(only 2 items were found above the bar")
         assert 'domain="open"' in result.notes[0] and "--" not in "".join(result.notes)
-
-    @pytest.mark.parametrize("asked", [{"domain": "closed"}, {"top_items": 2}])
-    def test_a_list_read_off_the_data_is_refused_in_words_of_python(self, asked: dict[str, Any]) -> None:
-        with pytest.raises(fedhist.InvalidInput) as refusal:
-            fedhist.histogram(FRAME, **asked)
-        assert "would be inferred from the data" in str(refusal.value)
-        for words in ("items=[...]", 'domain="open"', "evaluate=True"):
-            assert words in str(refusal.value)
-        assert not fedhist.histogram(FRAME, evaluate=True, **asked).release.private
 
     def test_the_truth_is_there_when_it_is_asked_for(self) -> None:
         result = fedhist.histogram(FRAME, items=NAMES, evaluate=True, seed=1)
