@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,13 @@ from fedhist.simulations.report.page import (
     tile,
     tiles,
 )
-from fedhist.simulations.report.run import RunData, run_charts
+from fedhist.simulations.report.run import RunData, read_run, run_charts
 from fedhist.simulations.report.timeline import VIEW_WORDS, lines_of, timeline
+from fedhist.simulations.simulation import Result
+from fedhist.simulations.simulation_file import SIMULATION_FILE, write_simulation
 
 Charts = Mapping[str, Chart]
+REPORT_FILE = "report.html"
 _ROWS_SHOWN, _NAME_LETTERS = 100, 60
 _CERTAIN = 0.9999
 _NOT_PRIVATE, _BESIDE = "not private: ", "run, not private: "
@@ -71,6 +76,23 @@ def run_page(run: RunData) -> str:
     """One self-contained HTML document."""
     charts = run_charts(run)
     return fill(run.name, *(part(run, charts) for part in SECTIONS))
+
+
+def write_report_of(folder: Path, *, name: str, result: Result) -> list[str]:
+    """Write the page beside a release and, of an evaluated run, simulation.json; the names of the files.
+
+    Args:
+        folder: the result folder, with the release in it.
+        name: the title of the page.
+        result: what was released.
+    """
+    files = []
+    if result.story is not None:
+        write_simulation(folder, result.story())
+        files.append(SIMULATION_FILE)
+    page = run_page(replace(read_run(folder), name=name))
+    (folder / REPORT_FILE).write_text(page, encoding="utf-8")
+    return [*files, REPORT_FILE]
 
 
 # --- The first screen: the run in one sentence that can be forwarded, and three answers.

@@ -170,7 +170,7 @@ def carry_out(
         folder = target()
         if folder is not None:
             watcher.phase("write")
-            from fedhist.simulations.run_files import write_report_of
+            from fedhist.simulations.report.run_page import write_report_of
 
             report = partial(write_report_of, name=folder.absolute().name, result=result)
             try:
