@@ -1,10 +1,13 @@
-"""Which seeded bugs `fedhist audit` catches, and how often it fails without one.
+"""Which seeded bugs the tests and `fedhist audit` catch, and how often the audit fails without one.
 
-    python benchmarks/audit_power.py [--effort 1] [--only TEXT] [--false-alarms N]
+    python benchmarks/audit_power.py [--effort 1] [--only TEXT] [--tests | --false-alarms N]
 
 A bug is a change of one or two lines of the installed package's source, made in a process that ends with the audit, so
 nothing in the package can switch one on. A line is found by its marker, `# audited: NAME` at its end, wherever it
 moves; what changes is the value that it tests, returns or assigns.
+
+What can be checked exactly is a test's to catch: TESTS names it, and with --tests these bugs alone are tried, in one
+process. The others are the audit's.
 
 The audit is the command's: all checks, at the command's level and effort. It stops at the first check that fails. What
 a check draws depends on the seed and its name alone, so the order of the checks does not change the verdict, only the
@@ -18,26 +21,30 @@ import argparse
 import ast
 import importlib
 import multiprocessing
+import os
 import re
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from fedhist.simulations.audit.findings import QUICK, Effort, Finding
-from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
+import pytest
 
+from fedhist.auditing import all_checks
+from fedhist.simulations.audit.checks import LEVEL, QUICK, Effort, Finding, run_audit
+
+ROOT = Path(__file__).resolve().parents[1]
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
 ORDER = (
-    "claims", "one run", "lattice", "masks", "answers", "others", "tables", "rows", "discovery, p", "discovery, c",
-    "discovery, m", "shares, one", "fresh", "discovery", "two worlds, w", "two worlds", "shares, two",
+    "a lying", "one run", "rows", "release, laplace", "release, items", "fresh", "a full", "one masked", "selector",
+    "shares", "release",
 )  # fmt: skip
 
 
@@ -171,64 +178,75 @@ BUGS = (
 )
 
 
+_GUARANTEES, _MASKS, _POLICY = "tests/guarantees", "tests/protocol/masking", "tests/client/test_policy.py"
+_CONTRACT = "tests/contracts/test_selectors.py::test_each_keeps_the_contract"
+_TOLD_APART = "neighbours_are_as_hard_to_tell_apart_as_charged"
+TESTS = {
+    "a seeded run that says it is private, and is charged": f"{_GUARANTEES}/test_what_runs_say.py",
+    "an evaluated run that is charged": f"{_GUARANTEES}/test_what_runs_say.py",
+    "items numbered by exact counts in a private release": "tests/scenarios/test_order_of_items.py",
+    "weight not cut to sqrt(s)": f"{_CONTRACT}[weighted-quantile-{_TOLD_APART}]",
+    "1 where sqrt(s) belongs (weighted quantile)": f"{_CONTRACT}[weighted-quantile-{_TOLD_APART}]",
+    "range of V halved": f"{_CONTRACT}[exponential-v-{_TOLD_APART}]",
+    "factor 2 forgotten in the exponential mechanism": "tests/statistical/test_choice_distributions.py",
+    "self-mask reused over rounds": f"{_MASKS}/test_mask_secrets.py",
+    "modulus too small": f"{_MASKS}/test_mask_encoding.py",
+    "PRG without round separation": f"{_MASKS}/test_mask_secrets.py",
+    "a bad box that stops its receiver": f"{_MASKS}/test_complaints.py",
+    "a device answering twice, masked": f"{_MASKS}/test_server_session.py",
+    "a device answering twice, without masks": f"{_GUARANTEES}/test_answers.py",
+    "a device opening a second masking session": _POLICY,
+    "a device clipping to a second threshold": _POLICY,
+    "clipping drawn afresh when asked again": f"{_GUARANTEES}/test_answers.py",
+    "a node's fewest participants not checked": f"{_GUARANTEES}/test_answers.py",
+    "a masked sum read before its noise": f"{_GUARANTEES}/test_sums_under_masks.py",
+    "items one by one read before their noise": f"{_GUARANTEES}/test_sums_under_masks.py",
+    "scores that are no distances on the circle": f"{_GUARANTEES}/test_sums_under_masks.py",
+    "dpsgd: a sum read before its noise": f"{_GUARANTEES}/test_sums_under_masks.py",
+    "m-quantile: a sum read before its noise": f"{_GUARANTEES}/test_sums_under_masks.py",
+    "the table's salt known before the data": f"{_GUARANTEES}/test_tables_of_a_discovery.py",
+    "a table with too little room": f"{_GUARANTEES}/test_tables_of_a_discovery.py",
+    "discovery: the release has the whole precision": f"{_GUARANTEES}/test_budgets_of_a_discovery.py",
+    "discovery: a Laplace release has the whole epsilon": f"{_GUARANTEES}/test_budgets_of_a_discovery.py",
+    "discovery: noise halved": f"{_GUARANTEES}/test_budgets_of_a_discovery.py",
+    "dpsgd: steps not composed": f"{_GUARANTEES}/test_baselines.py",
+    "m-quantile: updates not composed": f"{_GUARANTEES}/test_baselines.py",
+    "output perturbation: a quarter of the sensitivity": "tests/protocol/privacy/test_sensitivities.py",
+    "floating-point noise": f"{_GUARANTEES}/test_lattice.py",
+    "discovery: charged after it ran": "tests/server/test_discovery.py",
+    "a release without a discovery not charged": _POLICY,
+}
+"""The test that catches a bug without leaving anything to chance."""
+
+
 FIRST = {
-    "Gaussian noise halved": "two worlds, gaussian, replaced",
-    "Gaussian noise 5 % low": "two worlds, gaussian",
+    "Gaussian noise halved": "release, gaussian, replaced",
+    "Gaussian noise 5 % low": "release, gaussian",
     "clip forgotten, closed": "one run, laplace, spread",
     "clip forgotten, open": "fresh keys, laplace-threshold, one key",
-    "weight not cut to sqrt(s)": "two worlds, weighted-quantile, gaussian",
-    "1 where sqrt(s) belongs (weighted quantile)": "two worlds, weighted-quantile, gaussian",
-    "sqrt(d) where d belongs (items one by one)": "two worlds, items, laplace",
+    "sqrt(d) where d belongs (items one by one)": "release, items",
     "bar 10 % low": "fresh keys, laplace-threshold, a key each",
-    "round 1 not charged": "two worlds, quantile",
-    "zero-out Gaussian sold as replacement": "two worlds, gaussian, replaced",
+    "round 1 not charged": "selector quantile, laplace",
+    "zero-out Gaussian sold as replacement": "release, gaussian, replaced",
     "noise on the unclipped support": "fresh keys, laplace-threshold, many keys",
-    "factor 2 forgotten in the exponential mechanism": "two worlds, quantile",
-    "range of V halved": "two worlds, exponential-v",
-    "dpsgd: steps not composed": "two worlds, dpsgd",
-    "m-quantile: updates not composed": "two worlds, m-quantile",
-    "output perturbation: a quarter of the sensitivity": "two worlds, output-perturbation",
-    "shares of noise: corrupt participants counted on": "shares, two worlds, gaussian, round 2",
+    "shares of noise: corrupt participants counted on": "shares of noise, gaussian, round 2",
     "Laplace noise halved": "one run, laplace",
     "l2 clip under Laplace noise": "one run, laplace, spread",
     "zero-out Laplace sold as replacement": "one run, laplace, replaced",
-    "shares of noise: twice as many counted on": "shares, one masked run, laplace",
-    "floating-point noise": "lattice",
-    "self-mask reused over rounds": "masks, fresh secrets",
-    "PRG without round separation": "masks, fresh keystream",
-    "modulus too small": "masks, sums at the limit",
-    "a device answering twice, masked": "masks, counted once",
-    "a device answering twice, without masks": "answers, counted once",
-    "a device opening a second masking session": "answers, one view",
-    "a device clipping to a second threshold": "answers, one view",
-    "clipping drawn afresh when asked again": "answers, one view",
-    "a node's fewest participants not checked": "answers, floors",
-    "a plan's delta left to the server": "answers, a lying server",
-    "a plan's delta capped round by round": "answers, a lying server",
-    "a limit on epsilon alone": "answers, a lying server",
-    "a method that is not private answered": "answers, a lying server",
-    "a seeded run answered": "answers, a lying server",
-    "a request that does not say that it is seeded": "answers, a lying server",
-    "a bad box that stops its receiver": "masks, bad boxes",
-    "a masked sum read before its noise": "others send anything, laplace",
-    "items one by one read before their noise": "others send anything, items",
-    "m-quantile: a sum read before its noise": "others send anything, m-quantile",
-    "dpsgd: a sum read before its noise": "others send anything, dpsgd",
-    "scores that are no distances on the circle": "others send anything, masked scores",
-    "the table's salt known before the data": "tables, fresh salts",
-    "a table's room tested without noise": "tables, too full or not",
-    "the test of a table's room not charged": "tables, too full or not",
-    "a table with too little room": "tables, at their room",
-    "discovery: the bar of one key for many": "discovery, fresh keys, a key each",
-    "discovery: weights of 1": "discovery, fresh keys, a key each",
-    "discovery: more than D items weighed": "discovery, fresh keys, many keys",
-    "discovery: noise halved": "discovery, at the bar",
-    "discovery: the release has the whole precision": "discovery, parts of the budget",
-    "discovery: a Laplace release has the whole epsilon": "discovery, parts of the budget",
-    "discovery: charged after it ran": "discovery, charged first",
+    "shares of noise: twice as many counted on": "one masked run, laplace",
+    "a plan's delta left to the server": "a lying server",
+    "a plan's delta capped round by round": "a lying server",
+    "a limit on epsilon alone": "a lying server",
+    "a method that is not private answered": "a lying server",
+    "a seeded run answered": "a lying server",
+    "a request that does not say that it is seeded": "a lying server",
+    "a table's room tested without noise": "a full table",
+    "the test of a table's room not charged": "a full table",
+    "discovery: the bar of one key for many": "fresh keys, discover, a key each",
+    "discovery: weights of 1": "fresh keys, discover, a key each",
+    "discovery: more than D items weighed": "fresh keys, discover, many keys",
     "the real number of users in the plan": "rows removed, add-or-remove-one",
     "sums cut to the given number of users": "rows removed, add-or-remove-one",
-    "a release without a discovery not charged": "discovery, made-up items",
 }
 """The check to begin with, to save time."""
 
@@ -299,17 +317,17 @@ def edited(source: str, values: dict[str, str]) -> str:
 @contextmanager
 def seeded(mistake: Bug) -> Iterator[None]:
     """The installed package with this bug, in this process, until the end of the block."""
-    undo: list[tuple[Any, str, Any]] = []
+    undo: list[tuple[Place, Any, Any]] = []
     try:
         for place, values in changes(mistake).items():
-            for owner, name, old, new in _replacements(place, edited(place.source, values)):
-                undo.append((owner, name, old))
-                setattr(owner, name, new)
+            old, new = _with(place, edited(place.source, values))
+            undo.append((place, new, old))
+            _replace(place, old, new)
         _forget_results()
         yield
     finally:
-        for owner, name, old in reversed(undo):
-            setattr(owner, name, old)
+        for place, new, old in reversed(undo):
+            _replace(place, new, old)
         _forget_results()
 
 
@@ -324,26 +342,35 @@ def changes(mistake: Bug) -> dict[Place, dict[str, str]]:
     return made
 
 
-def _replacements(place: Place, source: str) -> list[tuple[Any, str, Any, Any]]:
-    """Everywhere that the edited function is known: (owner, name, the function as it was, the edited one)."""
+def _with(place: Place, source: str) -> tuple[Any, Any]:
+    """The function or method as it is, and with this source."""
     module = importlib.import_module(place.module)
-    *classes, name = place.path
-    owner: Any = module
-    for step in classes:
-        owner = getattr(owner, step)
-    raw = vars(owner)[name]
     made: dict[str, Any] = {}
-    code = compile("from __future__ import annotations\n" + source, f"<seeded {place.module}:{name}>", "exec")
+    code = compile(
+        "from __future__ import annotations\n" + source, f"<seeded {place.module}:{place.path[-1]}>", "exec"
+    )
     exec(code, vars(module), made)  # noqa: S102 - our own source, edited
-    if classes:
-        return [(owner, name, raw, made[name])]
-    return [
-        (known, other, raw, made[name])
-        for known in list(sys.modules.values())
-        if getattr(known, "__name__", "").startswith("fedhist")
-        for other, value in list(vars(known).items())
-        if value is raw
-    ]
+    return vars(_owner(place))[place.path[-1]], made[place.path[-1]]
+
+
+def _owner(place: Place) -> Any:
+    """The module or class that has it."""
+    owner: Any = importlib.import_module(place.module)
+    for step in place.path[:-1]:
+        owner = getattr(owner, step)
+    return owner
+
+
+def _replace(place: Place, old: Any, new: Any) -> None:
+    """Put one in the place of the other, wherever a function is known; also where it was imported in the meantime."""
+    if len(place.path) > 1:
+        setattr(_owner(place), place.path[-1], new)
+        return
+    for known in list(sys.modules.values()):
+        if getattr(known, "__name__", "").startswith(("fedhist", "tests")):
+            for other, value in list(vars(known).items()):
+                if value is old:
+                    setattr(known, other, new)
 
 
 def _forget_results() -> None:
@@ -368,7 +395,7 @@ def first_failure(effort: Effort, *, level: float, seed: int, first: str = "") -
     names = in_order(list(checks))
     names = [*(name for name in names if name == first), *(name for name in names if name != first)]
     for number, name in enumerate(names, start=1):
-        result = run_audit(effort, level=level / len(checks), seed=seed, checks=[checks[name]], cores=1)
+        result = run_audit([checks[name]], effort, level=level / len(checks), seed=seed, cores=1)
         if not result.passed:
             return result.findings[0], number
     return None, len(checks)
@@ -391,11 +418,40 @@ def _alarm(seed: int, factor: float) -> Finding | None:
     return first_failure(scaled(factor), level=FALSE_ALARM_LEVEL, seed=seed)[0]
 
 
+def failures(test: str) -> list[str]:
+    """The tests that fail of those that this name stands for; at most one."""
+    failed: list[str] = []
+
+    class Report:
+        @staticmethod
+        def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+            if report.failed:
+                failed.append(report.nodeid)
+
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        pytest.main(["-x", "-q", "-p", "no:cacheprovider", str(ROOT / test)], plugins=[Report()])
+    return failed
+
+
+def print_tests(only: str) -> bool:
+    """The table of bugs that tests catch; whether all are caught."""
+    all_caught = True
+    for mistake in BUGS:
+        if mistake.name not in TESTS or only not in mistake.name:
+            continue
+        begin = time.perf_counter()
+        with seeded(mistake):
+            failed = failures(TESTS[mistake.name])
+        all_caught &= bool(failed)
+        caught = failed[0].partition("::")[2] if failed else "**nothing**"
+        row = [mistake.name, f"test: {caught}", "", "exact", "", f"{time.perf_counter() - begin:.0f}"]
+        print(f"| {' | '.join(row)} |", flush=True)
+    return all_caught
+
+
 def print_power(factor: float, only: str, seed: int, pool: Pool) -> None:
-    """The table of bugs."""
-    print("| seeded bug | caught by | claimed | at least | seen | seconds |")
-    print("|---|---|---|---|---|---|")
-    chosen = [number for number, mistake in enumerate(BUGS) if only in mistake.name]
+    """The table of bugs that are the audit's."""
+    chosen = [n for n, mistake in enumerate(BUGS) if only in mistake.name and mistake.name not in TESTS]
     running = {number: pool.apply_async(_catch, (number, factor, seed)) for number in chosen}
     for number, caught in running.items():
         found, ran, seconds = caught.get()
@@ -430,8 +486,15 @@ def main() -> None:
     parser.add_argument(
         "--false-alarms", type=int, default=0, metavar="N", help="audits without a bug instead"
     )
+    parser.add_argument("--tests", action="store_true", help="only the bugs that tests catch")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if not options.false_alarms:
+        print("| seeded bug | caught by | claimed | at least | seen | seconds |")
+        print("|---|---|---|---|---|---|")
+        all_caught = print_tests(options.only)
+        if options.tests:
+            raise SystemExit(not all_caught)
     # New processes, used once each, so that no bug outlives its audit.
     fresh = multiprocessing.get_context("spawn")
     with fresh.Pool(2, maxtasksperchild=1) as pool:

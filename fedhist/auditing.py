@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plugins import Kind, look_for, registered
-from fedhist.simulations.audit.findings import DEEP, QUICK, Effort, Finding
-from fedhist.simulations.audit.plugin_worlds import checks_of
-from fedhist.simulations.audit.registry import Audit, all_checks, run_audit
+from fedhist.simulations.audit import devices, one_run, open_domain, removed_rows
+from fedhist.simulations.audit.checks import DEEP, QUICK, Audit, Check, Effort, Finding, run_audit
+from fedhist.simulations.audit.methods import checks_of, is_from_outside, own_checks
 
 if TYPE_CHECKING:
     import polars
@@ -46,6 +46,13 @@ def audit(
     return polars.DataFrame([finding.to_json() for finding in found.findings], infer_schema_length=None)
 
 
+def all_checks() -> tuple[Check, ...]:
+    """The checks of the project's own mechanisms, the longest first."""
+    return (
+        *own_checks(), *devices.CHECKS, *open_domain.CHECKS, *one_run.CHECKS, *removed_rows.CHECKS,
+    )  # fmt: skip
+
+
 def audited(
     identities: tuple[str, ...] | None,
     *,
@@ -63,13 +70,11 @@ def audited(
         seed: makes it repeatable.
         on_finding: called with each finding as it comes.
     """
-    # The baselines of this package are among its own checks, in worlds that are known to be the worst.
-    wanted = [
+    checks = checks_of(
         one
         for one in registered()
-        if (one.source.package != "fedhist" if identities is None else str(one) in identities)
-    ]
-    checks = checks_of(wanted)
+        if (is_from_outside(one) if identities is None else str(one) in identities)
+    )
     if identities is None:
         checks = (*all_checks(), *checks)
     elif not checks:
@@ -83,7 +88,7 @@ def audited(
         raise InvalidInput(
             f"no check has {only!r} in its name", allowed="; ".join(check.name for check in checks)
         )
-    return run_audit(effort, seed=seed, checks=chosen, on_finding=on_finding)
+    return run_audit(chosen, effort, seed=seed, on_finding=on_finding)
 
 
 def _names(loaded: tuple[str, ...], method: str | None) -> tuple[str, ...] | None:

@@ -11,8 +11,7 @@ from fedhist.commands.cli import EXIT_AUDIT_FAILED
 from fedhist.commands.options import Command, options
 
 if TYPE_CHECKING:
-    from fedhist.simulations.audit.findings import Finding
-    from fedhist.simulations.audit.registry import Audit
+    from fedhist.simulations.audit.checks import Audit, Finding
 
 
 @click.command(
@@ -33,7 +32,7 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """
     from fedhist.auditing import audited
     from fedhist.protocol.plugins import registered
-    from fedhist.simulations.audit.findings import DEEP, QUICK
+    from fedhist.simulations.audit.checks import DEEP, QUICK
 
     plugins = tuple(str(plugin) for plugin in registered() if plugin.source.whole)
     effort = DEEP if deep else QUICK

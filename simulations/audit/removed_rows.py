@@ -20,9 +20,9 @@ import numpy as np
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
-from fedhist.simulations.audit.two_worlds import Samples, closed_evidence, judge_events
-from fedhist.simulations.audit.worlds import Replay, release_of
+from fedhist.server.releases.contract import Release
+from fedhist.simulations.audit.checks import Check, Finding, Setting, exact
+from fedhist.simulations.audit.neighbours import Samples, closed_evidence, judge_events, repeated
 from fedhist.simulations.datasets.loading import load
 from fedhist.simulations.given_users import with_given_users
 from fedhist.simulations.simulation import Result, simulate
@@ -84,11 +84,14 @@ def _released(
     check_ready(asked, loaded, plan)
     whole = simulate(loaded.population, plan, seed=1, evaluate=False)
     users = with_given_users(loaded.population, plan)
-    transport = Replay(users, source.fork("cohort"), simulated=True)
-    runs = (release_of(plan, transport, source=source.fork("run", n)) for n in range(setting.effort.runs))
-    found = [(one.threshold, closed_evidence([0])(one) - closed_evidence([2])(one)) for one in runs]
+    found, _ = repeated(plan, users, setting.effort.runs, _evidence, source=source)
     thresholds, evidence = np.array(found).T
     return (thresholds, evidence), _told(whole), whole.tight
+
+
+def _evidence(release: Release) -> tuple[float, float]:
+    """For the user's item and against that of the last user."""
+    return release.threshold, closed_evidence([0])(release) - closed_evidence([2])(release)
 
 
 def _told(result: Result) -> dict[str, Any]:

@@ -137,13 +137,13 @@ def test_the_other_commands_take_names_from_it(call) -> None:
     assert (code, "the release holders can't be predicted" in said) == (2, True)
 
 
-FEW = Effort(canaries=1, runs=500, slow_runs=1, gaussian_runs=1, masked_canaries=1)
+FEW = Effort(canaries=1, runs=500, slow_runs=500, gaussian_runs=1, masked_canaries=1)
 
 
 def passes(name: str) -> bool:
     """What one check says of what is registered."""
     checks = [check for check in checks_of(registered()) if check.name == name]
-    (finding,) = run_audit(FEW, seed=1, checks=checks, cores=1).findings
+    (finding,) = run_audit(checks, FEW, seed=1, cores=1).findings
     assert finding.observed is not None, finding.detail
     return finding.passed
 
@@ -229,7 +229,7 @@ def test_the_audit_catches_forgotten_noise_and_replaced_users_and_says_what_it_c
     assert not passes("selector best, laplace")
     assert not passes("release rule halved, laplace, replaced")
     untested = checks_of(registered())[-1]
-    found = run_audit(FEW, seed=1, checks=[untested], cores=1).findings[0]
+    found = run_audit([untested], FEW, seed=1, cores=1).findings[0]
     assert (found.name, found.detail[:10]) == ("selector elsewhere", "not tested")
 
 

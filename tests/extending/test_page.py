@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.builders import ROOT
-from tests.support.api import Effort, findings_module
+from tests.support.api import Effort, audit_checks_module
 from tests.support.api import cli_module as cli
 
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FEW = Effort(canaries=1, runs=300, slow_runs=1, gaussian_runs=1, masked_canaries=1)
+FEW = Effort(canaries=1, runs=300, slow_runs=300, gaussian_runs=1, masked_canaries=1)
 
 
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # An audit of the usual size takes half a minute.
-    monkeypatch.setattr(findings_module, "QUICK", FEW)
+    monkeypatch.setattr(audit_checks_module, "QUICK", FEW)
     commands = 0
     for language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if language == "python" and (named := re.match(r"# (\w+\.py)\n", text)):

@@ -8,8 +8,9 @@ A row is a module and the names that tests take from it; `name=original` renames
 from importlib import import_module
 
 PLACES = {
+    "fedhist.auditing": "all_checks",
     "fedhist.client.config": "FILE_KEYS KEYS NodeConfigKind=Kind NodeSettings POLICY_KEYS read_node_config",
-    "fedhist.client.device": "add_noise_share answer answer_population",
+    "fedhist.client.device": "add_noise_share answer answer_population clear_answer",
     "fedhist.client.files.count": "Numbering Tabulation count_module= table_row",
     "fedhist.client.files.database": "Database",
     "fedhist.client.files.items": "ItemChoice StoredNames chosen_names order_of_texts",
@@ -105,8 +106,10 @@ PLACES = {
     "fedhist.protocol.plan.candidates": "geometric_candidates",
     "fedhist.protocol.plan.checks": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
     "fedhist.protocol.plan.device_noise": "growth_of_mean",
-    "fedhist.protocol.plan.discovery_terms": "Discovery MOST_KEYS discovery_terms_module=",
-    "fedhist.protocol.plan.fields": "FIELDS Field PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST",
+    "fedhist.protocol.plan.discovery_terms": "COVERAGE_SHARE Discovery MOST_KEYS discovery_terms_module=",
+    "fedhist.protocol.plan.fields": (
+        "FIELDS Field MECHANISMS PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST"
+    ),
     "fedhist.protocol.plan.masking_terms": "DROPOUT_SHARE MAX_SHARE MIN_PARTICIPANTS masking_graph",
     "fedhist.protocol.plan.parts": "Closed Masks Open",
     "fedhist.protocol.plan.round_costs": "choice_cost",
@@ -144,8 +147,8 @@ PLACES = {
     "fedhist.protocol.rounds": "Contribution Labels Request",
     "fedhist.protocol.settled": "NOTHING_SETTLED Settled",
     "fedhist.protocol.sketch": (
-        "HASHES MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH TableNotDecoded TableShape "
-        "_block_logs _exact_term _partitions decode_table encode_table failure_bound"
+        "HASHES MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH SALT_BYTES TableNotDecoded "
+        "TableShape _block_logs _exact_term _partitions decode_table encode_table failure_bound"
     ),
     "fedhist.protocol.sorting": "rising_order",
     "fedhist.protocol.validation": "checked user_blocks",
@@ -155,8 +158,8 @@ PLACES = {
     ),
     "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
     "fedhist.server.advice": "release_advice",
-    "fedhist.server.collection": "Collector Fault LabelTable RoundReport numbered",
-    "fedhist.server.coordinator": "Asking Begin Planned Released advance",
+    "fedhist.server.collection": "Collector Fault LabelTable Reply RoundReport matched numbered",
+    "fedhist.server.coordinator": "Asking Begin Planned Released advance run_rounds",
     "fedhist.server.discovery": "_look discovery_charges found_items",
     "fedhist.server.disk": "held_off new_file new_folder",
     "fedhist.server.estimates.empirical_bayes": "estimates_and_limits limits_above_bar",
@@ -184,8 +187,9 @@ PLACES = {
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
         "ANY_NORM Reads ScoringSelector Selection Selector WeightedChoice best_candidate "
-        "exponential_charge nearness_scores reading_as"
+        "exponential_charge in_weights nearness_scores reading_as"
     ),
+    "fedhist.server.selection.crossing": "target_weight",
     "fedhist.server.selection.exponential_v": "error_bound score_range",
     "fedhist.server.selection.fixed": "Fixed",
     "fedhist.server.selection.oracle": "expected_loss",
@@ -200,11 +204,9 @@ PLACES = {
     "fedhist.server.trace_file": "MESSAGES_KEPT Recorder TRACE_FILE read_trace trace_in write_trace",
     "fedhist.server.words": "charged_ahead round_words",
     "fedhist.simulations.audit.bounds": "bounds_module=",
-    "fedhist.simulations.audit.findings": "Effort Finding findings_module=",
-    "fedhist.simulations.audit.masked_layer": "masked_layer_module=",
-    "fedhist.simulations.audit.plugin_worlds": "checks_of",
-    "fedhist.simulations.audit.registry": "LEVEL all_checks run_audit",
-    "fedhist.simulations.audit.worlds": "Replay crafted release_of",
+    "fedhist.simulations.audit.checks": "Effort Finding LEVEL audit_checks_module= run_audit",
+    "fedhist.simulations.audit.methods": "checks_of",
+    "fedhist.simulations.audit.neighbours": "Replay crafted",
     "fedhist.simulations.clipped_sums": "Binning MAX_POINTS barred distance measure reaching",
     "fedhist.simulations.datasets": "SIZED",
     "fedhist.simulations.datasets.guessed": "GuessedPopulation",

@@ -1,4 +1,4 @@
-"""The audit passes what is right, catches what is wrong, and its bounds are what the theorems say."""
+"""The audit passes what is right, it and the tests catch what is wrong, and its bounds are what the theorems say."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ import importlib
 import importlib.util
 import math
 import sys
+from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 
-from fedhist import RoundFailed
-from tests.builders import ROOT, Fedhist
+from tests.builders import ROOT, Fedhist, python
 from tests.support.api import LEVEL, Effort, Finding, all_checks, run_audit
 from tests.support.api import bounds_module as bounds
 from tests.support.api import choice_module as choice
-from tests.support.api import masked_layer_module as masked_layer
 from tests.support.api import mechanisms_module as mechanisms
 
 SMALL = Effort(canaries=2_000, runs=50, slow_runs=20, gaussian_runs=50, masked_canaries=600)
@@ -120,7 +118,7 @@ def test_the_learned_event_is_the_tail_where_the_worlds_differ_most() -> None:
 @pytest.mark.slow
 def test_a_small_audit_of_all_mechanisms_passes() -> None:
     seen: list[Finding] = []
-    result = run_audit(SMALL, seed=4, cores=2, on_finding=seen.append)
+    result = run_audit(list(CHECKS.values()), SMALL, seed=4, cores=2, on_finding=seen.append)
     assert {finding.name for finding in result.findings if not finding.passed} == set()
     assert result.passed and result.level == LEVEL
     assert [finding.name for finding in result.findings] == list(CHECKS)
@@ -128,15 +126,15 @@ def test_a_small_audit_of_all_mechanisms_passes() -> None:
 
 
 def test_the_same_seed_finds_the_same() -> None:
-    chosen = [CHECKS["one run, laplace"], CHECKS["two worlds, fixed, laplace"]]
-    first, second = (run_audit(SMALL, seed=5, checks=chosen, cores=1).findings for _ in range(2))
+    chosen = [CHECKS["one run, laplace"], CHECKS["release, laplace"]]
+    first, second = (run_audit(chosen, SMALL, seed=5, cores=1).findings for _ in range(2))
     assert [f.detail for f in first] == [f.detail for f in second]
-    other = run_audit(SMALL, seed=6, checks=chosen, cores=1).findings
+    other = run_audit(chosen, SMALL, seed=6, cores=1).findings
     assert [f.detail for f in first] != [f.detail for f in other]
 
 
 def test_one_run_of_laplace_noise_comes_near_its_claim() -> None:
-    (finding,) = run_audit(effort_of(40_000), seed=7, checks=[CHECKS["one run, laplace"]], cores=1).findings
+    (finding,) = run_audit([CHECKS["one run, laplace"]], effort_of(40_000), seed=7, cores=1).findings
     assert finding.claimed == 2.0
     assert finding.observed is not None and 1.85 < finding.observed <= 2.0
 
@@ -144,11 +142,10 @@ def test_one_run_of_laplace_noise_comes_near_its_claim() -> None:
 # --- Power.
 
 SIZES = {
-    "one run, laplace": 8_000, "shares, one masked run, laplace": 6_000, "lattice": 100, "two worlds, quantile": 2_000,
-    "fresh keys, laplace-threshold, many keys": 250, "fresh keys, laplace-threshold, one key": 150, "masks": 1,
-    "answers": 1, "others": 200, "tables": 500, "rows removed": 1_500,
-    "discovery, fresh keys, a": 20, "discovery, fresh keys, m": 150,
-    "discovery, parts": 1, "discovery, charged": 1, "discovery, made-up": 1,
+    "one run, laplace": 8_000, "one masked run, laplace": 6_000, "selector quantile, laplace": 2_000,
+    "fresh keys, laplace-threshold, many keys": 250, "fresh keys, laplace-threshold, one key": 150,
+    "a lying server": 1, "a full table": 500, "rows removed": 1_500,
+    "fresh keys, discover, a": 20, "fresh keys, discover, m": 150,
 }  # fmt: skip
 """An effort at which a check, by the beginning of its name, is quick and still sees its bugs."""
 CAUGHT = [
@@ -161,7 +158,7 @@ CAUGHT = [
 
 def passes(check: str, size: int) -> bool:
     level = LEVEL / len(CHECKS)
-    return run_audit(effort_of(size), level=level, seed=8, checks=[CHECKS[check]], cores=1).passed
+    return run_audit([CHECKS[check]], effort_of(size), level=level, seed=8, cores=1).passed
 
 
 @pytest.mark.parametrize(("bug", "check", "size"), CAUGHT, ids=[bug for bug, _, _ in CAUGHT])
@@ -175,16 +172,18 @@ def test_the_same_check_passes_without_a_bug(check: str, size: int) -> None:
     assert passes(check, size)
 
 
-def test_a_check_that_compared_nothing_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = masked_layer.run_session
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_tests_catch_the_bugs_that_are_theirs(tmp_path: Path) -> None:
+    table = python(str(ROOT / "benchmarks/audit_power.py"), "--tests", cwd=tmp_path)
+    assert table.count("| test: ") == len(POWER.TESTS)
 
-    def refuse_repeats(*arguments: Any, twice: Any = None, **named: Any) -> Any:
-        if twice is not None:
-            raise RoundFailed("always")
-        return real(*arguments, **named)
 
-    monkeypatch.setattr(masked_layer, "run_session", refuse_repeats)
-    assert not run_audit(SMALL, seed=1, checks=[CHECKS["masks, counted once"]], cores=1).passed
+def test_every_bug_is_a_tests_or_the_audits() -> None:
+    assert set(POWER.TESTS) <= set(BUGS) and not set(POWER.TESTS) & set(POWER.FIRST)
+    for test in POWER.TESTS.values():
+        path, _, name = test.partition("::")
+        assert name.partition("[")[0] in (ROOT / path).read_text()
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -227,24 +226,24 @@ def test_time_savers_name_real_bugs_and_checks() -> None:
 
 
 def test_the_command_prints_a_table(fedhist: Fedhist) -> None:
-    code, out, err = fedhist("audit", "--only", "masks", "--seed", "1")
+    code, out, err = fedhist("audit", "--only", "server", "--seed", "1")
     assert code == 0
-    assert "masks, counted once" in out and "5 checks, all passed" in out
-    assert "passed  masks, fresh secrets" in err
+    assert "a lying server" in out and "1 checks, all passed" in out
+    assert "passed  a lying server" in err
 
 
 def test_the_command_prints_json(fedhist: Fedhist) -> None:
-    document = fedhist("audit", "--only", "lattice", "--json", "--seed", "1").document()
+    document = fedhist("audit", "--only", "lying", "--json", "--seed", "1").document()
     assert document["passed"] is True and document["false_alarm_level"] == LEVEL
     (check,) = document["checks"]
-    assert check["name"] == "lattice" and check["passed"] is True and check["claimed"] is None
+    assert check["name"] == "a lying server" and check["passed"] is True and check["claimed"] is None
 
 
 def test_a_failed_audit_has_an_exit_code_of_its_own(fedhist: Fedhist) -> None:
-    with POWER.seeded(BUGS["floating-point noise"]):
-        code, out, err = fedhist("audit", "--only", "lattice", "--seed", "1")
+    with POWER.seeded(BUGS["a seeded run answered"]):
+        code, out, err = fedhist("audit", "--only", "lying", "--seed", "1")
     assert code == 5
-    assert "1 FAILED" in out and "FAILED  lattice" in err
+    assert "1 FAILED" in out and "FAILED  a lying server" in err
 
 
 def test_an_unknown_check_is_one_sentence(fedhist: Fedhist) -> None:
