@@ -141,7 +141,7 @@ def _hidden_beside(target: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """A text file, on disk when this returns."""
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(text)
         flush(file)
 

@@ -52,11 +52,11 @@ from fedhist.protocol.errors import (
     InvalidPlan,
     RoundFailed,
 )
-from fedhist.protocol.item_lists import parse_items
+from fedhist.protocol.item_lists import read_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.calibration import check_epsilon, is_number
+from fedhist.protocol.privacy.calibration import check_epsilon
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.ledger import check_same_neighbours
 from fedhist.server.disk import HIDDEN, forget_interrupts, new_folder, raise_interrupts, write_text
@@ -283,7 +283,7 @@ def read_schedule(folder: Path, *, place: Path | None = None) -> ScheduleFile:
         wrong += [
             f"{table}.{one}" for table, known in _TABLES.items() for one in said[table] if one not in known
         ]
-        wrong += [f"total.{name}" for name in _TABLES["total"] if not is_number(said["total"].get(name))]
+        wrong += [f"total.{name}" for name in _TABLES["total"] if name not in said["total"]]
         wrong += ["delay"] * (not 0 <= said["delay"] <= MOST_DAYS)
     if wrong:
         raise InvalidFile(
@@ -366,22 +366,17 @@ def new_schedule(
         },
         **{"total": {"epsilon": total.epsilon, "delta": total.delta}, "columns": columns, "plan": fields},
     }
-    lines = "".join(f"{item}\n" for item in items or ())
-    try:
-        same = items is None or parse_items(lines.encode(), name="the list of items") == list(items)
-        text = _toml(said).encode().decode()
-    except UnicodeEncodeError:
-        same = False
-    if not same:
-        raise InvalidInput(
-            "a name is empty, or one that a line of text can't hold",
-            allowed="names of one line each, in Unicode",
-            code="bad-name",
-        )
     with new_folder(folder) as partial:
-        write_text(partial / SCHEDULE_FILE, text)
+        # What can't be written is found when it is read.
+        write_text(partial / SCHEDULE_FILE, _toml(said))
         if items is not None:
-            write_text(partial / ITEMS_FILE, lines)
+            write_text(partial / ITEMS_FILE, "".join(f"{item}\n" for item in items))
+            if read_items(partial / ITEMS_FILE) != list(items):
+                raise InvalidInput(
+                    "the name of an item is empty, or has more than one line",
+                    allowed="names of one line each",
+                    code="bad-name",
+                )
         made = read_schedule(partial, place=folder)
         _note_new(made, BudgetFile.open(ledger, create=True))
     return made

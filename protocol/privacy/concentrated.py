@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -242,10 +243,11 @@ class Limit:
     delta: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.epsilon < math.inf and 0 <= self.delta < 1):
+        numbers = is_number(self.epsilon) and is_number(self.delta)
+        if not numbers or not (0 <= self.epsilon < math.inf and 0 <= self.delta < 1):
             raise InvalidPlan(
-                f"the limit is epsilon {self.epsilon:g}, delta {self.delta:g}",
-                allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
+                f"the limit is epsilon {self.epsilon!r}, delta {self.delta!r}",
+                allowed="two numbers: a finite epsilon, 0 or more, and a delta from 0 to below 1",
                 code="bad-limit",
             )
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedhist.client.files.columns import Columns
-from fedhist.client.files.items import ItemChoice
-from fedhist.client.files.read import check_bins
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import FedhistError, InvalidInput
@@ -19,7 +17,6 @@ from fedhist.protocol.item_lists import checked_edges, edges_of
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.settings import PlanSettings
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.advice import plan_warnings
@@ -30,7 +27,6 @@ from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.report.over_time import released_rows, schedule_page
 from fedhist.simulations.workbench.arguments import labels_in
 from fedhist.simulations.workbench.carrying_out import Asked, carry_out
-from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.spelling import python_words
 from fedhist.simulations.workbench.watching import Watcher
 
@@ -121,7 +117,6 @@ class Schedule:
         for name in plan:
             if name not in FIELDS:
                 raise TypeError(f"Schedule.new() got an unexpected keyword argument {name!r}")
-        hidden = plan.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE
         with python_words():
             if bins is not None and not isinstance(bins, str):
                 bins = ",".join(map(repr, checked_edges(bins)))
@@ -134,30 +129,25 @@ class Schedule:
                 "separator": separator,
                 "bins": bins,
             }
-            check_bins(columns_of(columns, None), ItemChoice(listed=names))
-            check_population(
-                Wanted(data=folder, users=users if hidden else None, normalise=normalise), hidden=hidden
-            )
-            if "window" in plan or (plan["domain"] == "closed") != closed:
+            columns_of(columns, None)
+            both = items is not None and bins is not None
+            if both or "window" in plan or (plan["domain"] == "closed") != closed:
                 raise InvalidInput(
                     "a schedule's plan with a window, or with a domain that its items contradict",
                     allowed="--windows for the calendar; --items-file or --bins with a closed domain, and neither with "
                     "an open one",
                     code="window-or-domain",
                 )
-            if (epsilon is None and delta is not None) or not all(map(is_number, (epsilon or 0, delta or 0))):
-                raise InvalidInput(
-                    f"--epsilon is {epsilon!r} and --delta {delta!r}",
-                    allowed="two numbers, an epsilon alone, or neither",
-                    code="bad-value",
-                )
+            total = None
+            if epsilon is not None or delta is not None:
+                total = Limit(epsilon, DEFAULT_DELTA if delta is None else delta)  # type: ignore[arg-type]  # refused
             size = len(names) if names is not None else None if bins is None else len(edges_of(bins)) - 1
             fields = {name: value for name, value in plan.items() if value != FIELDS[name].default}
             new_schedule(
                 Path(folder),
                 windows=[windows] if isinstance(windows, str) else windows,
                 ledger=Path(ledger),
-                total=None if epsilon is None else Limit(epsilon, DEFAULT_DELTA if delta is None else delta),
+                total=total,
                 plan=fields | {"users": users, "items": size},
                 columns=columns | {"normalise": normalise},
                 items=None if names is None else [str(name) for name in names],

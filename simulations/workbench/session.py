@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import BarLength, html_table
-from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.ledger.file import BudgetFile
@@ -60,7 +60,7 @@ class Session:
                 allowed="a ledger that has a limit, or epsilon and delta",
                 code="no-limit",
             )
-        limit = None if epsilon is None or delta is None else _limit(epsilon, delta)
+        limit = None if epsilon is None or delta is None else Limit(epsilon, delta)
         self._kind: str | None = None
         self._temporary = ledger is None
         if ledger is None:
@@ -167,13 +167,6 @@ class Session:
     @property
     def _name(self) -> str:
         return "a ledger that ends with it" if self._temporary else self.ledger.path.name
-
-
-def _limit(epsilon: float, delta: float) -> Limit:
-    try:
-        return Limit(epsilon, delta)
-    except InvalidPlan as problem:
-        raise InvalidInput(problem.problem, allowed=problem.allowed, code=problem.code) from None
 
 
 def _opened(path: Path, limit: Limit | None) -> BudgetFile:

@@ -411,8 +411,8 @@ def test_a_ledger_with_a_limit_keeps_it_and_gives_the_schedule_what_is_left(tmp_
     ("changes", "code"),
     [
         ({"epsilon": None, "delta": None}, "no-limit"),
-        ({"epsilon": None}, "bad-value"),
-        ({"epsilon": "3"}, "bad-value"),
+        ({"epsilon": None}, "bad-limit"),
+        ({"epsilon": "3"}, "bad-limit"),
         ({"window": "2020-W40"}, "window-or-domain"),
         ({"spare": -1}, "bad-value"),
         ({"spare": 1.5}, "bad-value"),
@@ -422,16 +422,14 @@ def test_a_ledger_with_a_limit_keeps_it_and_gives_the_schedule_what_is_left(tmp_
         ({"items": ["a", "a"]}, "repeated-item"),
         ({"items": ["a", ""]}, "bad-name"),
         ({"items": ["a\nb"]}, "bad-name"),
-        ({"items": ["\ud800"]}, "bad-name"),
-        ({"user": "\ud800"}, "bad-name"),
-        ({"items": ["a"], "bins": [1, 2]}, "bins-with-other-items"),
+        ({"items": ["\ud800"]}, None),
+        ({"user": "\ud800"}, "not-a-schedule"),
+        ({"items": ["a"], "bins": [1, 2]}, "window-or-domain"),
         ({"items": None, "bins": ["one", "two"]}, None),
         ({"domain": "open"}, "window-or-domain"),
         ({"items": None, "domain": "closed"}, "window-or-domain"),
         ({"windows": ""}, "no-windows"),
-        ({"normalise": "upper"}, "bad-value"),
         ({"selector": "oracle"}, "total-too-small"),
-        ({"neighbours": "add-or-remove-one"}, None),
         ({"user": "item"}, None),
     ],
 )
@@ -447,6 +445,16 @@ def test_what_is_no_schedule_is_refused_and_leaves_nothing(
 def test_an_argument_that_does_not_exist_is_refused_as_python_does(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
         schedule_in(tmp_path, epsilom=1)
+
+
+@pytest.mark.parametrize("changes", [{"normalise": "upper"}, {"neighbours": "add-or-remove-one"}])
+def test_what_reading_refuses_costs_nothing_and_may_be_corrected(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    made = schedule_in(tmp_path, **changes)
+    with pytest.raises(InvalidInput):
+        run(made)
+    assert runs_of(made) == []
 
 
 def test_data_without_times_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
