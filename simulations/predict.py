@@ -350,49 +350,6 @@ class Outlook:
         return self.predictor.predict(self.plan(total - min(choice, taken), choice)).relative_loss
 
 
-@dataclass(frozen=True)
-class Target:
-    """The least epsilon of a range that is predicted to reach an error, or where the range has its least error.
-
-    Args:
-        error: the largest error allowed.
-        epsilon: of the histogram, or the total where the curve is over totals.
-        prediction: at that epsilon.
-        at_start: whether the smallest epsilon of the range reaches it already.
-        advice: what would help, where no epsilon of the range reaches it.
-    """
-
-    error: float
-    epsilon: float
-    prediction: Prediction
-    at_start: bool = False
-    advice: str | None = None
-
-
-@dataclass(frozen=True)
-class Split:
-    """How the error depends on the share of a total epsilon that round 1 gets.
-
-    Args:
-        total: epsilon of all rounds together, by tight composition.
-        shares, losses: the splits that were tried and their predicted errors.
-        best: the prediction of the best of them.
-        best_share: its share.
-        usual: the prediction of the split of a run that is given the total.
-        flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best, and twice
-            the sampling error if something was drawn.
-    """
-
-    total: float
-    shares: Floats = field(repr=False)
-    losses: Floats = field(repr=False)
-    best: Prediction
-    best_share: float
-    usual: Prediction
-    flat_low: float
-    flat_high: float
-
-
 def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[Prediction]:
     """A prediction for each epsilon: of the histogram, or with `totals` of all rounds at the best of CURVE_SHARES."""
 
@@ -405,42 +362,58 @@ def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[
     return [outlook.predictor.predict(plan(epsilon)) for epsilon in epsilons]
 
 
-def split_total(outlook: Outlook, total: float) -> Split:
-    """Try the splits of SPLIT_SHARES."""
-    plans = [outlook.split(total, share) for share in SPLIT_SHARES.tolist()]
-    rows = [outlook.predictor.predict(plan) for plan in plans]
+def split_total(outlook: Outlook, total: float) -> dict[str, Any]:
+    """How the error depends on the share of a total epsilon that round 1 gets, of SPLIT_SHARES, as JSON.
+
+    All splits from `flat_from` to `flat_to` have an error of at most 1 + FLATNESS times the best, and twice the
+    sampling error if something was drawn.
+    """
+    rows = [outlook.predictor.predict(outlook.split(total, share)) for share in SPLIT_SHARES.tolist()]
+    shares = [row.plan.epsilon_select / total for row in rows]
     losses = np.array([row.relative_loss for row in rows])
-    best = int(losses.argmin())
+    place = int(losses.argmin())
+    best, usual = rows[place], outlook.predictor.predict(outlook.split(total))
     # The run of good splits around the best one: beyond a bad one others might be good by chance.
-    bad = np.flatnonzero(losses > losses[best] * (1 + FLATNESS) + 2 * rows[best].sampling_error)
-    first = int(bad[bad < best].max(initial=-1)) + 1
-    last = int(bad[bad > best].min(initial=len(losses))) - 1
-    shares = np.array([plan.epsilon_select / total for plan in plans])
-    return Split(
-        total=total,
-        shares=shares,
-        losses=losses,
-        best=rows[best],
-        best_share=float(shares[best]),
-        usual=outlook.predictor.predict(outlook.split(total)),
-        flat_low=float(shares[first]),
-        flat_high=float(shares[last]),
+    bad = np.flatnonzero(losses > losses[place] * (1 + FLATNESS) + 2 * best.sampling_error)
+    low = shares[int(bad[bad < place].max(initial=-1)) + 1]
+    high = shares[int(bad[bad > place].min(initial=len(losses))) - 1]
+    more = max(usual.relative_loss / max(best.relative_loss, 1e-12) - 1, 0)
+    histogram = "finding items and releasing them" if best.plan.discovers else "the histogram"
+    words = (
+        f"{best.plan.epsilon_select:.4g} ({shares[place]:.1%}) for the threshold and {best.plan.epsilon:.4g} for "
+        f"{histogram}: predicted error {best.relative_loss:.4f}. Of {len(shares)} splits tried, all that give the "
+        f"threshold {low:.1%} to {high:.1%} come within {FLATNESS:.0%} of that error. A run that is given the total "
+        f"alone spends {usual.plan.epsilon_select:.4g} on the threshold: predicted error {usual.relative_loss:.4f}, "
+        f"{more:.1%} more than the best. {_run_words(best, total)}."
     )
+    return {
+        "total_epsilon": total,
+        "best_share": shares[place],
+        "flat_from": low,
+        "flat_to": high,
+        "flat_within": FLATNESS,
+        "tried": [
+            {"share": share, "relative_loss": loss}
+            for share, loss in zip(shares, losses.tolist(), strict=True)
+        ],
+        "row": row_of(best),
+        "usual_row": row_of(usual),
+        "words": words,
+    }
 
 
 def epsilon_for(
     outlook: Outlook, error: float, epsilons: Sequence[float], rows: Sequence[Prediction], *, totals: bool
-) -> Target:
-    """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve."""
-    reached = [place for place, row in enumerate(rows) if row.relative_loss <= error]
-    if not reached:
-        best = int(np.argmin([row.relative_loss for row in rows]))
-        advice = _advice(outlook, error, outlook.plan(epsilons[-1]), totals=totals)
-        return Target(error, epsilons[best], rows[best], advice=advice)
-    place = reached[0]
-    if place == 0:
-        return Target(error, epsilons[0], rows[0], at_start=True)
-    low, high, found = epsilons[place - 1], epsilons[place], rows[place]
+) -> dict[str, Any]:
+    """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve, as JSON.
+
+    Out of reach, it is where the range has its least error, with what would help.
+    """
+    losses = [row.relative_loss for row in rows]
+    reached = [place for place, loss in enumerate(losses) if loss <= error]
+    place = reached[0] if reached else int(np.argmin(losses))
+    high, found = epsilons[place], rows[place]
+    low = epsilons[place - 1] if reached and place else high
     while high / low > _SEARCH_RATIO:
         middle = min(round_digits(math.sqrt(low * high), 4, up=True), high)
         (tried,) = curve(outlook, [middle], totals=totals)
@@ -448,7 +421,30 @@ def epsilon_for(
             high, found = middle, tried
         else:
             low = middle
-    return Target(error, high, found)
+    kind, at_start = "a total epsilon of" if totals else "epsilon", reached[:1] == [0]
+    if reached:
+        enough = ", the smallest of the range, is already enough" if at_start else ""
+        words = (
+            f"{kind} {high:.4g}{enough}: predicted error {found.relative_loss:.4f}, threshold about "
+            f"{counts_text(found.threshold, 3)}. {_run_words(found, high if totals else None)}."
+        )
+    else:
+        least = round_digits(found.relative_loss, 4, up=True)
+        words = (
+            f"none of this range is predicted to reach it. The least error is {least:g}, at {kind} {high:.4g}; "
+            f"{_advice(outlook, error, outlook.plan(epsilons[-1]), totals=totals)}."
+        )
+    return {
+        "error": error,
+        "reached": bool(reached),
+        "epsilon": high if reached else None,
+        "epsilon_is": "total" if totals else "histogram",
+        "at_start_of_range": at_start,
+        "least_error": None if reached else found.relative_loss,
+        "least_at_epsilon": None if reached else high,
+        "row": row_of(found),
+        "words": words,
+    }
 
 
 def _advice(outlook: Outlook, error: float, plan: Plan, *, totals: bool) -> str:
@@ -505,37 +501,6 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def target_words(target: Target, *, totals: bool) -> str:
-    """The answer to: which epsilon gives this error, in words."""
-    row = target.prediction
-    if target.advice is not None:
-        return (
-            f"none of this range is predicted to reach it. The least error is "
-            f"{round_digits(row.relative_loss, 4, up=True):g}, at {'a total ' if totals else ''}epsilon "
-            f"{target.epsilon:.4g}; {target.advice}."
-        )
-    what = "a total epsilon of" if totals else "epsilon"
-    enough = ", the smallest of the range, is already enough" if target.at_start else ""
-    return (
-        f"{what} {target.epsilon:.4g}{enough}: predicted error {row.relative_loss:.4f}, threshold about "
-        f"{counts_text(row.threshold, 3)}. {_run_words(row, target.epsilon if totals else None)}."
-    )
-
-
-def split_words(split: Split) -> str:
-    """The answer to: how to split a budget between the rounds, in words."""
-    plan, usual = split.best.plan, split.usual
-    more = usual.relative_loss / max(split.best.relative_loss, 1e-12) - 1
-    histogram = "finding items and releasing them" if plan.discovers else "the histogram"
-    return (
-        f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for {histogram}: "
-        f"predicted error {split.best.relative_loss:.4f}. Of {len(split.shares)} splits tried, all that give the "
-        f"threshold {split.flat_low:.1%} to {split.flat_high:.1%} come within {FLATNESS:.0%} of that error. A run that "
-        f"is given the total alone spends {usual.plan.epsilon_select:.4g} on the threshold: predicted error "
-        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. {_run_words(split.best, split.total)}."
-    )
-
-
 def notes_of_rows(rows: Sequence[Prediction]) -> list[str]:
     """What plans with rising epsilons can't achieve, once each: with the largest epsilon that still has it."""
     largest: dict[str, tuple[Plan, str]] = {}
@@ -556,18 +521,20 @@ def notes_of_rows(rows: Sequence[Prediction]) -> list[str]:
 
 def _run_words(row: Prediction, total: float | None) -> str:
     """The budget as flags of `fedhist run`, for a total where that was asked for, and the cost."""
-    plan, cost, tight = row.plan, row.total, row.tight
-    flags = f"--epsilon {plan.epsilon:.6g}" if total is None else f"--total-epsilon {total:.6g}"
-    if plan.delta > 0:
-        flags += f" --delta {plan.delta:.6g}"
-    if row.chooses:
-        flags += f" --epsilon-select {plan.epsilon_select:.6g}"
-    if any(charge.delta > 0 for charge in row.charges if charge.round == "select"):
-        flags += f" --delta-select {plan.delta_select:.6g}"
+    plan, cost, selects = row.plan, row.total, [one for one in row.charges if one.round == "select"]
+    words = (
+        f"Run with --epsilon {plan.epsilon:.6g}" if total is None else f"Run with --total-epsilon {total:.6g}"
+    )
+    for flag, value in (
+        ("--delta", plan.delta),
+        ("--epsilon-select", plan.epsilon_select if selects else 0),
+        ("--delta-select", plan.delta_select if any(one.delta > 0 for one in selects) else 0),
+    ):
+        words += f" {flag} {value:.6g}" if value else ""
     if math.isinf(cost.epsilon):
-        return f"Run with {flags}; the selector {plan.selector} is not private"
+        return f"{words}; the selector {plan.selector} is not private"
     return (
-        f"Run with {flags}; the whole run costs epsilon {cost.epsilon:.4g} by basic and {tight.epsilon:.4g} by tight "
+        f"{words}; the whole run costs epsilon {cost.epsilon:.4g} by basic and {row.tight.epsilon:.4g} by tight "
         f"composition, delta {cost.delta:.3g}"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,15 +19,13 @@ from fedhist.simulations.datasets import DEFAULT_POINTS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedhist.simulations.predict import Prediction
-    from fedhist.simulations.workbench.predict import Answers
-
 NOT_PLANNED = (
     "users", "items", "participants", "window", "minimum_cohort", "debias", "masking", "noise_from", "corrupt_share",
     "dropout_share", "max_items", "max_item_bytes",
 )  # fmt: skip
 """Fields of the plan that a prediction does not depend on, or that the population says."""
 
+_ASKED = ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
 _CURVE_WIDTH, _LEAST_CURVE = 32, 10
 # A narrower terminal gets no columns of _LEFT_OUT.
 _WIDE = 112
@@ -80,8 +78,7 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     from fedhist.simulations.datasets.loading import Wanted
     from fedhist.simulations.experiments.tables import write_csv
     from fedhist.simulations.report.plot import FORMATS, painted, plan_ahead_charts, write_figure
-    from fedhist.simulations.workbench.checks import check_population
-    from fedhist.simulations.workbench.predict import GUESSES, Question, answer, document_of
+    from fedhist.simulations.workbench.predict import GUESSES, plan_ahead, population_for
 
     settings, given = plan_settings(context, flags, totals=False)
     figure, csv, force, as_json = (settings.pop(name) for name in ("figure", "csv", "force", "as_json"))
@@ -91,7 +88,6 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         **{one.name: settings.pop(one.name) for one in fields(Wanted) if one.name in settings},
     )
     epsilons = _epsilons(settings.pop("epsilon"))
-    check_population(wanted)
     # Before anything is computed: files that can't be written, or that would take the place of the data.
     for flag, path, suffixes in (("--figure", figure, FORMATS), ("--csv", csv, ())):
         if path is not None:
@@ -101,30 +97,26 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     guesses = {name: value for name in GUESSES if (value := settings.pop(name)) is not None}
     if "sizes" in guesses:
         guesses["sizes"] = _sizes(guesses["sizes"])
-    asked = {
-        name: settings.pop(name)
-        for name in ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
-    }
+    asked = {name: settings.pop(name) for name in _ASKED}
     # --delta 0 alone asks for the mechanism that needs none.
     if settings["mechanism"] is None and settings["domain"] == "closed" and settings["delta"] == 0:
         settings["mechanism"] = "laplace"
-    question = Question(
-        wanted=wanted, guesses=guesses, settings=settings, epsilons=epsilons, given=given, **asked
-    )
     with progress_on(sys.stderr) as progress:
-        answers = answer(question, on_phase=progress.phase, watch=progress.watch)
-        document = document_of(answers)
+        progress.phase("population")
+        population = population_for(wanted, guesses, asked["seed"])
+        progress.phase("predict")
+        found = plan_ahead(population, settings, epsilons, given=given, **asked)
         if csv is not None:
-            write_csv(csv, document["rows"])
+            write_csv(csv, found["rows"])
         if figure is not None:
             progress.phase("write")
-            totals, target, split = asked["best_split"], answers.target, answers.split
-            drawn = plan_ahead_charts(epsilons, document["rows"], totals=totals, target=target, split=split)
+            answers = {name: found[name] for name in ("target", "split")}
+            drawn = plan_ahead_charts(epsilons, found["rows"], totals=asked["best_split"], **answers)
             write_figure(painted(drawn), figure, force=True)
     if as_json:
-        click.echo(json.dumps(document, allow_nan=False))
+        click.echo(json.dumps(found, allow_nan=False))
     else:
-        _print(answers, document, [str(path) for path in (figure, csv) if path is not None])
+        _print(found, asked, [str(path) for path in (figure, csv) if path is not None])
 
 
 def _sizes(text: str) -> tuple[tuple[float, float], ...]:
@@ -167,30 +159,25 @@ def _epsilons(text: str) -> list[float]:
     return values
 
 
-def _print(answers: Answers, document: dict[str, Any], written: list[str]) -> None:
+def _print(found: dict[str, Any], asked: dict[str, Any], written: list[str]) -> None:
     from fedhist.commands.summary import print_notes, stdout_console
-    from fedhist.server.words import method, users_words
+    from fedhist.protocol.plan import Plan
+    from fedhist.server.words import users_words
 
-    console, first, question = stdout_console(), answers.first, answers.question
-    items = f"{answers.items:,} items" + (" of an open domain" if first.items is None else "")
-    chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
-    facts = (
-        f"population  {users_words(first)} x {items} ({line(answers.name)})\n"
-        f"mechanism   {method(first)}, neighbours {first.neighbours.value}, threshold {chosen} "
-        f"from {first.min_threshold:g} to {first.max_threshold:g}"
-    )
-    console.print(facts, markup=False, soft_wrap=True)
-    totals, target = question.best_split, question.target_error
-    print_curve(console, question.epsilons, answers.rows, totals=totals, target=target)
-    for asked, answered in (
-        (f"Which epsilon gives an error of {target:g}?" if target else "", document["target"]),
-        (f"How should epsilon {question.total_epsilon:g} be split between the rounds?"
-         if question.total_epsilon else "", document["split"]),
-    ):  # fmt: skip
-        if answered is not None:
-            console.print(asked, style="bold", markup=False)
-            console.print(answered["words"], markup=False)
-    print_notes(console, document["notes"])
+    console, plan, population = stdout_console(), Plan.from_json(found["plan"]), found["population"]
+    items = f"{population['items']:,} items{' of an open domain' if plan.items is None else ''}"
+    facts = f"population  {users_words(plan)} x {items} ({line(population['name'])})"
+    console.print(f"{facts}\nmechanism   {found['mechanism']}", markup=False, soft_wrap=True)
+    totals, target = asked["best_split"], asked["target_error"]
+    print_curve(console, found["epsilons"], found["rows"], totals=totals, target=target)
+    for name, question in (
+        ("target", "Which epsilon gives an error of {target_error:g}?"),
+        ("split", "How should epsilon {total_epsilon:g} be split between the rounds?"),
+    ):
+        if found[name] is not None:
+            console.print(question.format(**asked), style="bold", markup=False)
+            console.print(found[name]["words"], markup=False)
+    print_notes(console, found["notes"])
     if written:
         console.print(line(f"written: {', '.join(written)}"), markup=False, soft_wrap=True)
 
@@ -198,7 +185,7 @@ def _print(answers: Answers, document: dict[str, Any], written: list[str]) -> No
 def print_curve(
     console: Console,
     epsilons: Sequence[float],
-    rows: Sequence[Prediction],
+    rows: Sequence[Mapping[str, Any]],
     *,
     totals: bool,
     target: float | None,
@@ -218,7 +205,7 @@ def print_curve(
     )
     for name in (heading, *columns[0]):
         table.add_column(name, justify="right", no_wrap=True)
-    losses = [max(row.relative_loss, 1e-6) for row in rows]
+    losses = [max(row["relative_loss"], 1e-6) for row in rows]
     low, high = _nice(min(losses), up=False), _nice(max(losses), up=True)
     high = high if high > low else 2 * low
     if width >= _LEAST_CURVE:
@@ -240,21 +227,23 @@ def print_curve(
     console.print(table)
 
 
-def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
+def _columns(row: Mapping[str, Any], *, narrow: bool) -> dict[str, str]:
     from fedhist.commands.summary import epsilon_text
     from fedhist.simulations.predict import counts_text
 
     cells = {
-        "choice": f"{row.plan.epsilon_select:.3g}" if row.chooses else "0",
-        "error": f"{row.relative_loss:.4f}",
-        "clipping": f"{row.clipping_error:.4f}",
-        "noise": f"{row.noise_error:.4f}",
-        "threshold": counts_text(row.threshold, 4),
-        "9 of 10": f"{counts_text(row.threshold_low, 3)}-{counts_text(row.threshold_high, 3)}",
+        "choice": f"{row['epsilon_select']:.3g}",
+        "error": f"{row['relative_loss']:.4f}",
+        "clipping": f"{row['clipping_error']:.4f}",
+        "noise": f"{row['noise_error']:.4f}",
+        "threshold": counts_text(row["threshold"], 4),
+        "9 of 10": f"{counts_text(row['threshold_low'], 3)}-{counts_text(row['threshold_high'], 3)}",
     }
-    if row.recall is not None:
-        cells["keys"] = f"{row.released_items:,.0f}"
-    cells |= {"basic": epsilon_text(row.total.epsilon), "tight": epsilon_text(row.tight.epsilon)}
+    if row["recall"] is not None:
+        cells["keys"] = f"{row['released_items']:,.0f}"
+    for name in ("total", "tight"):
+        epsilon = row[f"{name}_epsilon"]
+        cells["basic" if name == "total" else name] = epsilon_text(math.inf if epsilon is None else epsilon)
     return {name: cell for name, cell in cells.items() if not (narrow and name in _LEFT_OUT)}
 
 

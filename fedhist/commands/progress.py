@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.events import Event, Heard, Read
-from fedhist.protocol.histograms import Histograms, Population, labels_of
-from fedhist.protocol.item_lists import ItemOrigin, origin_of
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.workbench.watching import Watcher
 
@@ -81,10 +78,6 @@ class TerminalProgress(Progress):
             refresh=True,
         )
 
-    def watch(self, population: Population) -> Population:
-        """The population, each shard moving the bar on."""
-        return _Watched(population, self)
-
     def observe(self, event: Event) -> None:
         """Nodes that have answered, and users that have been read, move the bar on."""
         if isinstance(event, Heard):
@@ -107,36 +100,6 @@ class TerminalProgress(Progress):
     def say(self, text: str) -> None:
         """A line above the bar."""
         self._bars.console.print(line(text), markup=False, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class _Watched:
-    population: Population
-    progress: TerminalProgress
-
-    @property
-    def users(self) -> int:
-        return self.population.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.population.domain_size
-
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        return labels_of(self.population)
-
-    @property
-    def item_origin(self) -> ItemOrigin:
-        return origin_of(self.population)
-
-    def shards(self) -> Iterator[Histograms]:
-        done = 0
-        for shard in self.population.shards():
-            self.progress.count(done, self.population.users, unit="users")
-            yield shard
-            done += shard.users
-        self.progress.count(done, self.population.users, unit="users")
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from warnings import catch_warnings, filterwarnings
 from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.server.disk import new_file
-from fedhist.simulations.predict import FLATNESS, Split, Target
 from fedhist.simulations.report.charts import (
     LABEL_LETTERS,
     Axis,
@@ -150,8 +149,8 @@ def plan_ahead_charts(
     rows: Sequence[Row],
     *,
     totals: bool,
-    target: Target | None = None,
-    split: Split | None = None,
+    target: Row | None = None,
+    split: Row | None = None,
 ) -> list[LineChart]:
     """Error and its parts over epsilon, the thresholds, and the split if one was asked for.
 
@@ -159,18 +158,18 @@ def plan_ahead_charts(
         epsilons: of the histogram, or with `totals` of both rounds.
         rows: a prediction for each, as `row_of` has them.
         totals: what the epsilons are.
-        target: the error that was asked for, marked, or the least one where that is out of reach.
-        split: of one total between the rounds.
+        target: what `epsilon_for` says of the error that was asked for, marked, or of the least one out of reach.
+        split: what `split_total` says of one total between the rounds.
     """
     along = "total epsilon, best split" if totals else "epsilon of the histogram"
     noise = "noise alone" if rows[0]["recall"] is None else "noise and withheld keys"
     names = {"relative_loss": "predicted error", "clipping_error": "clipping alone", "noise_error": noise}
     reached = []
     if target is not None:
-        least = target.prediction.relative_loss
-        missed = "" if target.advice is None else f" is out of reach; least is {least:.3g}"
-        named = f"{target.error:g}{missed} at epsilon {target.epsilon:.3g}"
-        reached.append(Line(named, "chosen", [target.epsilon], [least]))
+        least, at = target["row"]["relative_loss"], target["epsilon"] or target["least_at_epsilon"]
+        missed = "" if target["reached"] else f" is out of reach; least is {least:.3g}"
+        named = f"{target['error']:g}{missed} at epsilon {at:.3g}"
+        reached.append(Line(named, "chosen", [at], [least]))
     error = LineChart(
         name="error",
         title="Predicted error by epsilon",
@@ -196,15 +195,20 @@ def plan_ahead_charts(
     )
     if split is None:
         return [error, threshold]
+    tried = split["tried"]
     parts = LineChart(
         name="split",
-        title=f"Predicted error by split: between the rules within {FLATNESS:.0%} of the best",
-        x_label=f"share of round 1 in a total epsilon of {split.total:g}",
+        title=f"Predicted error by split: between the rules within {split['flat_within']:.0%} of the best",
+        x_label=f"share of round 1 in a total epsilon of {split['total_epsilon']:g}",
         y_label="predicted relative error",
         truth=False,
-        lines=[Line("predicted error", "s0", split.shares.tolist(), split.losses.tolist())],
-        points=[Line("best", "best", [split.best_share], [split.best.relative_loss])],
-        rules=[Rule("from", split.flat_low), Rule("to", split.flat_high)],
+        lines=[
+            Line(
+                "predicted error", "s0", *([one[key] for one in tried] for key in ("share", "relative_loss"))
+            )
+        ],
+        points=[Line("best", "best", [split["best_share"]], [split["row"]["relative_loss"]])],
+        rules=[Rule("from", split["flat_from"]), Rule("to", split["flat_to"])],
     )
     return [error, threshold, parts]
 

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Population
-from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.steps import check_runnable
+from fedhist.server.words import method
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_POINTS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.population_checks import check_labels
 from fedhist.simulations.predict import (
-    FLATNESS,
     PUBLIC_ONLY,
     Outlook,
-    Prediction,
     Predictor,
-    Split,
-    Target,
     curve,
     epsilon_for,
     notes_of_rows,
     round_digits,
     row_of,
     split_total,
-    split_words,
-    target_words,
 )
 from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.reading import reading_of
@@ -51,89 +44,6 @@ _HEAVY_TAILED = (
 )
 GUESSES = ("mean_total", "distinct_items", "tail_index", "sizes")
 """What a model population can be guessed from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked of a prediction.
-
-    Args:
-        wanted: the public population.
-        guesses: of GUESSES, for a model population of the wanted size.
-        settings: fields of Plan, without users, items and epsilon.
-        epsilons: rising; of the histogram, or with `best_split` of all rounds.
-        best_split: whether each epsilon is a total that is split between the rounds at its best.
-        target_error: the error that an epsilon is looked for.
-        total_epsilon: a total that is split between the rounds.
-        total_delta: of all rounds together.
-        given: the names of settings that are the user's own, and not defaults.
-        seed: of synthetic and model populations.
-    """
-
-    wanted: Wanted
-    epsilons: list[float]
-    guesses: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    best_split: bool = False
-    target_error: float | None = None
-    total_epsilon: float | None = None
-    total_delta: float | None = None
-    given: Collection[str] = ()
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.guesses and (self.wanted.data is not None or self.wanted.top_items is not None):
-            raise InvalidInput(
-                "guesses (--mean-total, --distinct-items, --tail-index, --sizes) make a population of their own",
-                allowed="guesses with --users and --items, without --data and --top-items",
-            )
-        if "sizes" in self.guesses and {"mean_total", "tail_index"} & set(self.guesses):
-            raise InvalidInput(
-                "--sizes with --mean-total or --tail-index",
-                allowed="one or the other: both say how large users are",
-            )
-        for flag, number in (("--target-error", self.target_error), ("--total-epsilon", self.total_epsilon)):
-            if number is not None and not 0 < number < math.inf:
-                raise InvalidInput(f"{flag} is {number:g}", allowed="a finite number above 0")
-        if self.total_delta is not None and {"delta", "delta_select"} & set(self.given):
-            raise InvalidInput(
-                "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
-            )
-        if self.best_split and "epsilon_select" in self.given:
-            raise InvalidInput(
-                "--best-split with --epsilon-select",
-                allowed="one or the other: --best-split chooses the budget of the threshold",
-            )
-
-
-@dataclass(frozen=True)
-class Answers:
-    """All that was predicted.
-
-    Args:
-        question: what was asked.
-        name: of the population, in words.
-        users, items: of the population.
-        first: the plan with the smallest epsilon.
-        rows: a prediction for each epsilon.
-        target: the epsilon for an error, or the least error where that is out of reach.
-        split: of a total between the rounds.
-        usual: where rows are of the best split, the errors of the default one.
-        notes: what is to be said of them, without what is true of all predictions.
-        frame_kind: of the data.
-    """
-
-    question: Question
-    name: str
-    users: int
-    items: int
-    first: Plan
-    rows: list[Prediction]
-    target: Target | None
-    split: Split | None
-    usual: list[float]
-    notes: list[str]
-    frame_kind: str | None
 
 
 def predict(
@@ -213,27 +123,31 @@ def predict(
             domain=settings.get("domain"),
         )
         wanted = replace(reading, data=data, users=users, top_items=top_items)
-        check_population(wanted)
-        answers = answer(
-            Question(
-                wanted=wanted,
-                guesses={name: value for name, value in guesses.items() if value is not None},
-                settings={name: value for name, value in settings.items() if value is not None},
-                epsilons=checked_epsilons(epsilon),
-                best_split=best_split,
-                target_error=target_error,
-                total_delta=total_delta,
-                given=[name for name, value in settings.items() if value is not None],
-                seed=seed,
-            )
+        given = {name: value for name, value in settings.items() if value is not None}
+        found = plan_ahead(
+            population_for(wanted, {name: one for name, one in guesses.items() if one is not None}, seed),
+            given,
+            checked_epsilons(epsilon),
+            best_split=best_split,
+            target_error=target_error,
+            total_delta=total_delta,
+            given=given,
+            seed=seed,
         )
-    if answers.target is not None and answers.target.advice is not None:
-        words = target_words(answers.target, totals=best_split)
-        warnings.warn(in_python(f"which epsilon gives an error of {target_error:g}: {words}"), stacklevel=2)
-    for note in notes_of_rows(answers.rows):
+    if found["target"] is not None and not found["target"]["reached"]:
+        told = f"which epsilon gives an error of {target_error:g}: {found['target']['words']}"
+        warnings.warn(in_python(told), stacklevel=2)
+    for note in found["warnings"]:
         warnings.warn(in_python(note), stacklevel=2)
-    rows = frame_rows(answers)
-    return data_frame({name: [row[name] for row in rows] for name in rows[0]}, answers.frame_kind)
+    rows = dict(zip(found["epsilons"], found["rows"], strict=True))
+    if found["target"] is not None and found["target"]["reached"]:
+        rows[found["target"]["epsilon"]] = found["target"]["row"]
+    columns: dict[str, list[Any]] = {"best_split_of": sorted(rows)} if best_split else {}
+    for name in found["rows"][0]:
+        columns[name] = [rows[epsilon][name] for epsilon in sorted(rows)]
+    if target_error is not None:
+        columns["reaches_target"] = [loss <= target_error for loss in columns["relative_loss"]]
+    return data_frame(columns, found["frame_kind"])
 
 
 def checked_epsilons(epsilon: float | Sequence[float] | None) -> list[float]:
@@ -258,127 +172,111 @@ def spread(low: float, high: float, points: int) -> list[float]:
     return sorted({round_digits(value, 3) for value in np.geomspace(low, high, points)})
 
 
-def answer(
-    question: Question,
+def plan_ahead(
+    population: tuple[Loaded, int],
+    settings: Mapping[str, Any],
+    epsilons: list[float],
     *,
-    on_phase: Callable[[str], None] = lambda phase: None,
-    watch: Callable[[Population], Population] = lambda population: population,
-) -> Answers:
-    """Predict every row, the target and the split."""
-    on_phase("population")
-    loaded, users = _population(question)
-    population = loaded.population
-    items = None if question.wanted.open_domain else population.domain_size
-    settings = dict(question.settings) | {"users": users, "items": items}
-    choice = question.settings.get("epsilon_select") if "epsilon_select" in question.given else None
-    predictor = Predictor(watch(population), users, question.seed)
-    outlook = Outlook(predictor, settings, question.total_delta, choice)
-    first = outlook.plan(question.epsilons[0])
+    best_split: bool = False,
+    target_error: float | None = None,
+    total_epsilon: float | None = None,
+    total_delta: float | None = None,
+    given: Collection[str] = (),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Predict a row for each epsilon, the epsilon for a target, and the best split of a total, as one document.
+
+    Args:
+        population: see `population_for`.
+        settings: fields of Plan, without users, items and epsilon.
+        epsilons: rising; of the histogram, or with `best_split` of all rounds.
+        best_split: whether each epsilon is a total that is split between the rounds at its best.
+        target_error: the error that an epsilon is looked for.
+        total_epsilon: a total that is split between the rounds.
+        total_delta: of all rounds together.
+        given: the names of settings that are the user's own, and not defaults.
+        seed: of what is drawn.
+    """
+    for flag, number in (("--target-error", target_error), ("--total-epsilon", total_epsilon)):
+        if number is not None and not 0 < number < math.inf:
+            raise InvalidInput(f"{flag} is {number:g}", allowed="a finite number above 0")
+    if total_delta is not None and {"delta", "delta_select"} & set(given):
+        raise InvalidInput(
+            "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
+        )
+    if best_split and "epsilon_select" in given:
+        raise InvalidInput(
+            "--best-split with --epsilon-select",
+            allowed="one or the other: --best-split chooses the budget of the threshold",
+        )
+    (loaded, users), data = population, population[0].population
+    items = None if settings.get("domain") == "open" else data.domain_size
+    choice = settings.get("epsilon_select") if "epsilon_select" in given else None
+    predictor = Predictor(data, users, seed)
+    outlook = Outlook(predictor, dict(settings) | {"users": users, "items": items}, total_delta, choice)
+    first = outlook.plan(epsilons[0])
     check_runnable(first, simulated=True)
-    check_labels(population, first)
-    on_phase("predict")
-    totals, epsilons = question.best_split, question.epsilons
-    split = None if question.total_epsilon is None else split_total(outlook, question.total_epsilon)
-    rows = curve(outlook, epsilons, totals=totals)
+    check_labels(data, first)
+    split = None if total_epsilon is None else split_total(outlook, total_epsilon)
+    rows = curve(outlook, epsilons, totals=best_split)
     target = None
-    if question.target_error is not None:
-        target = epsilon_for(outlook, question.target_error, epsilons, rows, totals=totals)
-    usual = [predictor.predict(outlook.split(total)).relative_loss for total in epsilons] if totals else []
+    if target_error is not None:
+        target = epsilon_for(outlook, target_error, epsilons, rows, totals=best_split)
     # The notes of a file on what is not private are said of everything here.
     notes = [note for note in loaded.notes if "not private" not in note]
-    if users > population.users:
-        notes.append(f"{population.users:,} users of this population stand for all {users:,}")
+    if users > data.users:
+        notes.append(f"{data.users:,} users of this population stand for all {users:,}")
     if rows[0].draws is not None:
         notes.append(f"what has no known law was drawn {rows[0].draws} times for each row")
-    notes += notes_of_rows(rows)
-    if usual:
+    usual = None
+    if best_split:
+        usual = [predictor.predict(outlook.split(total)).relative_loss for total in epsilons]
         more = max(loss / max(row.relative_loss, 1e-12) - 1 for row, loss in zip(rows, usual, strict=True))
         notes.append(
             "a run that is given --total-epsilon alone splits it by itself: predicted to lose at most "
             f"{max(more, 0):.1%} more than the best split in any of these rows"
         )
-    name, kind = loaded.name, loaded.frame_kind
-    return Answers(
-        question, name, users, population.domain_size, first, rows, target, split, usual, notes, kind
-    )
-
-
-def frame_rows(answers: Answers) -> list[dict[str, Any]]:
-    """The rows of a frame: those of the curve, and that of the target at its place."""
-    question, target = answers.question, answers.target
-    rows = dict(zip(question.epsilons, answers.rows, strict=True))
-    if target is not None and target.advice is None:
-        rows[target.epsilon] = target.prediction
-    found = []
-    for epsilon, prediction in sorted(rows.items()):
-        row = row_of(prediction)
-        if question.best_split:
-            row = {"best_split_of": epsilon} | row
-        if question.target_error is not None:
-            row["reaches_target"] = prediction.relative_loss <= question.target_error
-        found.append(row)
-    return found
-
-
-def document_of(answers: Answers) -> dict[str, Any]:
-    """All of it as one JSON document."""
-    totals, target, split = answers.question.best_split, answers.target, answers.split
-    split_row, found = None, None
-    if target is not None:
-        reached = target.advice is None
-        found = {
-            "error": target.error,
-            "reached": reached,
-            "epsilon": target.epsilon if reached else None,
-            "epsilon_is": "total" if totals else "histogram",
-            "at_start_of_range": target.at_start,
-            "least_error": None if reached else target.prediction.relative_loss,
-            "least_at_epsilon": None if reached else target.epsilon,
-            "row": row_of(target.prediction),
-            "words": target_words(target, totals=totals),
-        }
-    if split is not None:
-        tried = zip(split.shares.tolist(), split.losses.tolist(), strict=True)
-        split_row = {
-            "total_epsilon": split.total,
-            "best_share": split.best_share,
-            "flat_from": split.flat_low,
-            "flat_to": split.flat_high,
-            "flat_within": FLATNESS,
-            "tried": [{"share": share, "relative_loss": loss} for share, loss in tried],
-            "row": row_of(split.best),
-            "usual_row": row_of(split.usual),
-            "words": split_words(split),
-        }
-    plan = answers.first.to_json()
+    useless, fields = notes_of_rows(rows), first.to_json()
+    chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     return {
         "private": False,
-        "population": {"name": answers.name, "users": answers.users, "items": answers.items},
-        "plan": {name: value for name, value in plan.items() if name not in ("epsilon", "epsilon_select")},
-        "epsilon_is": "total" if totals else "histogram",
-        "rows": [row_of(row) for row in answers.rows],
-        "target": found,
-        "default_split_losses": answers.usual or None,
-        "split": split_row,
-        "notes": [*answers.notes, PUBLIC_ONLY],
+        "population": {"name": loaded.name, "users": users, "items": data.domain_size},
+        "mechanism": f"{method(first)}, neighbours {first.neighbours.value}, threshold {chosen} from "
+        f"{first.min_threshold:g} to {first.max_threshold:g}",
+        "plan": {name: value for name, value in fields.items() if name not in ("epsilon", "epsilon_select")},
+        "epsilon_is": "total" if best_split else "histogram",
+        "epsilons": epsilons,
+        "rows": [row_of(row) for row in rows],
+        "target": target,
+        "default_split_losses": usual,
+        "split": split,
+        "warnings": useless,
+        "notes": [*notes, *useless, PUBLIC_ONLY],
+        "frame_kind": loaded.frame_kind,
     }
 
 
-def _population(question: Question) -> tuple[Loaded, int]:
+def population_for(wanted: Wanted, guesses: Mapping[str, Any], seed: int) -> tuple[Loaded, int]:
     """The users to predict from, and how many they stand for: SAMPLE made-up users stand for more."""
-    wanted = question.wanted
-    users = wanted.users or DEFAULT_USERS
-    if question.guesses:
-        model = GuessedPopulation(
-            users=min(users, SAMPLE),
-            items=wanted.items or DEFAULT_ITEMS,
-            seed=question.seed,
-            **question.guesses,
+    if guesses and (wanted.data is not None or wanted.top_items is not None):
+        raise InvalidInput(
+            "guesses (--mean-total, --distinct-items, --tail-index, --sizes) make a population of their own",
+            allowed="guesses with --users and --items, without --data and --top-items",
         )
+    if "sizes" in guesses and {"mean_total", "tail_index"} & set(guesses):
+        raise InvalidInput(
+            "--sizes with --mean-total or --tail-index",
+            allowed="one or the other: both say how large users are",
+        )
+    check_population(wanted)
+    users = wanted.users or DEFAULT_USERS
+    if guesses:
+        items = wanted.items or DEFAULT_ITEMS
+        model = GuessedPopulation(users=min(users, SAMPLE), items=items, seed=seed, **guesses)
         made = f"model population: {model.description}. Real users differ: try other guesses"
         return Loaded(model, "model of your guesses", notes=(made,)), users
     if wanted.data is not None:
-        loaded = load(wanted, question.seed)
+        loaded = load(wanted, seed)
         return loaded, loaded.population.users
-    loaded = load(replace(wanted, users=min(users, SAMPLE)), question.seed)
+    loaded = load(replace(wanted, users=min(users, SAMPLE)), seed)
     return replace(loaded, notes=(*loaded.notes, _HEAVY_TAILED)), users

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # It loads numpy, and commands that only show their help have a watcher, too.
     from fedhist.protocol.events import Event
-    from fedhist.protocol.histograms import Population
 
 
 class Watcher:
@@ -18,10 +17,6 @@ class Watcher:
 
     def reading(self, stage: str, done: int, total: int) -> None:
         """A pass over a table goes on, see `client.files.read.Following`."""
-
-    def watch(self, population: Population) -> Population:
-        """The population; reading it is shown."""
-        return population
 
     def observe(self, event: Event) -> None:
         """Something happened in the run."""

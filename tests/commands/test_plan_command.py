@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedhist import HeavyTailedPopulation, Plan, plan_for_total
 from tests.builders import Fedhist, rows_of
-from tests.support.api import Outlook, Predictor, curve, print_curve
+from tests.support.api import Outlook, Predictor, curve, print_curve, row_of
 
 SMALL = ("plan", "--users", 800, "--items", 20)
 PREDICTOR = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
@@ -114,7 +114,8 @@ class TestTable:
         outlook = Outlook(PREDICTOR, fields)
         epsilons = [0.5, 2.0, 20.0]
         console = Console(file=io.StringIO(), width=width)
-        print_curve(console, epsilons, curve(outlook, epsilons, totals=False), totals=False, target=0.5)
+        rows = [row_of(row) for row in curve(outlook, epsilons, totals=False)]
+        print_curve(console, epsilons, rows, totals=False, target=0.5)
         return console.file.getvalue()
 
     @pytest.mark.parametrize("kind", [{}, {"domain": "open", "items": None, "max_threshold": 100}])

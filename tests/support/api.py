@@ -270,7 +270,7 @@ PLACES = {
     ),
     "fedhist.simulations.paper.sentiment140": "read_sentiment140 write_matrix",
     "fedhist.simulations.population_checks": "check_not_empty",
-    "fedhist.simulations.predict": "Outlook Prediction Predictor curve",
+    "fedhist.simulations.predict": "Outlook Prediction Predictor curve row_of",
     "fedhist.simulations.report.charts": (
         "Axis Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
         "tick_text write_charts"
