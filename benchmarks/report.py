@@ -16,12 +16,12 @@ from two_rounds import best_of
 from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
 from fedhist.server.result_folder import write_results
-from fedhist.server.trace_file import Recorder, write_trace
+from fedhist.server.trace import Recorder, write_trace
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.evaluate import SIMULATION_FILE, simulation_document, write_simulation
 from fedhist.simulations.report.run import read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import simulate
-from fedhist.simulations.simulation_file import SIMULATION_FILE, simulation_document, write_simulation
 
 TARGET_SECONDS = 1.0
 TARGET_BYTES = 2_000_000

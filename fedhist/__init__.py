@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fedhist.server.releases.contract import Release
     from fedhist.server.totals import plan_for_total
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
-    from fedhist.simulations.diagnostics import Diagnostics
+    from fedhist.simulations.evaluate import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
     from fedhist.simulations.workbench.compare import compare
     from fedhist.simulations.workbench.histogram import histogram
@@ -68,7 +68,7 @@ _HOMES = {
     "client.files.read": ("read_frame", "read_population"),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
-    "simulations.diagnostics": ("Diagnostics",),
+    "simulations.evaluate": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
     "simulations.workbench.compare": ("compare",),
     "simulations.workbench.histogram": ("histogram",),

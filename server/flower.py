@@ -65,13 +65,13 @@ from fedhist.server.collection import (
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.disk import check_target
 from fedhist.server.masked import NodeExchange, masked_sum
-from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.schedule import WindowState, read_schedule, run_due
 from fedhist.server.steps import check_runnable, length_tells
 from fedhist.server.totals import planned, total_words
+from fedhist.server.trace import tell_charges, tell_states
 
 # What the run-config of a Flower app says: the plan's fields, and how to run it.
 #

@@ -25,7 +25,7 @@ from fedhist.server.disk import first_free, held_off, new_folder
 from fedhist.server.ledger.runs import charged
 from fedhist.server.releases.contract import Release
 from fedhist.server.result_folder import check_room, write_results
-from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace
+from fedhist.server.trace import TRACE_FILE, Recorder, write_trace
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
 from fedhist.display.visible_text import visible
 from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.item_lists import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
@@ -26,22 +27,21 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Request, Round
 from fedhist.server.advice import little_released
 from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import Asking, State, run_rounds
-from fedhist.server.observation import tell_charges, tell_states
+from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.steps import length_tells
+from fedhist.server.trace import tell_charges, tell_states
 from fedhist.server.words import method, sender, users_words
 from fedhist.simulations.clipped_sums import Measured, Measuring, measured
 from fedhist.simulations.device_view import device_view
-from fedhist.simulations.diagnostics import ClippedUsers, Diagnostics, dense, diagnose
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
 from fedhist.simulations.engines.in_process import InProcess, open_in_process, reading
 from fedhist.simulations.engines.passes import Answers, ItemTotals, Tally, alone
+from fedhist.simulations.evaluate import ClippedUsers, Diagnostics, dense, diagnose
 from fedhist.simulations.faults import FaultReport
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
-from fedhist.simulations.stopwatch import Stopwatch
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 
@@ -253,7 +253,7 @@ def simulate(
     check_hiding(plan, evaluate=evaluate, counts=False)
     _check(population, plan, origin, seeded=seed is not None, evaluated=evaluate, charged=journal is not None)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
-    clock = Stopwatch(on_phase, observe)
+    clock = _Stopwatch(on_phase, observe)
     tell = tell_states(observe, simulated=True)
     requests: dict[Round, Request] = {}
     ledger = Ledger(journal=tell_charges(observe, journal))
@@ -404,6 +404,40 @@ def _beside_no_faults(
     )
 
 
+class _Stopwatch:
+    """Seconds by phase, from the coordinator's states."""
+
+    def __init__(self, on_phase: Callable[[str], None], observe: Observer) -> None:
+        self.seconds: dict[str, float] = {}
+        self._on_phase, self._observe = on_phase, observe
+        self._phase: str | None = None
+        self._since = perf_counter()
+
+    def state(self, state: State) -> None:
+        """The phase of a state of the coordinator begins."""
+        match state:
+            case Planned():
+                self.begin("plan")
+            case Asking(request=request):
+                self.begin(request.round.value)
+            case Released():
+                self.stop()
+
+    def begin(self, phase: str) -> None:
+        """The phase of this name begins, and the one before ends."""
+        self.stop()
+        self._phase, self._since = phase, perf_counter()
+        self._on_phase(phase)
+
+    def stop(self) -> None:
+        """The phase ends."""
+        if self._phase is not None:
+            spent = perf_counter() - self._since
+            self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + spent
+            self._observe(PhaseEnded(phase=self._phase, seconds=spent))
+            self._phase = None
+
+
 @contextmanager
 def _faults_named(transport: SimulatedTransport, asked: Mapping[Round, object]) -> Iterator[None]:
     """A round that fails in here says which faults led to it."""
@@ -422,7 +456,7 @@ def _story(
     population: Population, release: Release, measurements: Measured | None
 ) -> Callable[..., dict[str, Any]]:
     """What a report of this run shows, without its scores and messages, which only events tell."""
-    from fedhist.simulations.simulation_file import simulation_document
+    from fedhist.simulations.evaluate import simulation_document
 
     return partial(
         simulation_document,

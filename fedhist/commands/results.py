@@ -15,7 +15,7 @@ from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedhist.protocol.events import Event, Viewed
-    from fedhist.server.trace_file import Trace
+    from fedhist.server.trace import Trace
 
 _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "magenta", "view": "magenta"}
 _MARGIN = " " * 14
@@ -90,7 +90,7 @@ def show(run: Path, round_: str | None, participant: str | None, every_message: 
     who dropped out why.
     """
     from fedhist.protocol.events import Viewed
-    from fedhist.server.trace_file import TRACE_FILE, read_trace
+    from fedhist.server.trace import TRACE_FILE, read_trace
     from fedhist.simulations.report.timeline import TraceLine, timeline
 
     read = read_trace(run / TRACE_FILE if run.is_dir() else run)

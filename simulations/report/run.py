@@ -16,11 +16,11 @@ from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.server.steps import length_tells
-from fedhist.server.trace_file import Trace, trace_in
+from fedhist.server.trace import Trace, trace_in
 from fedhist.server.words import lost_words, release_words, sender
+from fedhist.simulations.evaluate import SIMULATION_FILE, read_object, read_simulation
 from fedhist.simulations.report.charts import Bar, BarChart, Chart, Line, LineChart, Rule, damaged
 from fedhist.simulations.simulation import Result
-from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 BARS_SHOWN = 40

@@ -23,6 +23,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
 from fedhist.server.steps import length_tells
 from fedhist.server.words import lost_words, method, release_words, round_words, sender, significant
+from fedhist.simulations.evaluate import SIMULATION_FILE, write_simulation
 from fedhist.simulations.report.charts import Chart, figure, number
 from fedhist.simulations.report.page import (
     BADGE,
@@ -43,7 +44,6 @@ from fedhist.simulations.report.page import (
 from fedhist.simulations.report.run import RunData, read_run, run_charts
 from fedhist.simulations.report.timeline import VIEW_WORDS, lines_of, timeline
 from fedhist.simulations.simulation import Result
-from fedhist.simulations.simulation_file import SIMULATION_FILE, write_simulation
 
 Charts = Mapping[str, Chart]
 REPORT_FILE = "report.html"

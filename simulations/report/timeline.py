@@ -33,7 +33,7 @@ from fedhist.protocol.events import (
 )
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
-from fedhist.server.trace_file import without_data
+from fedhist.server.trace import without_data
 from fedhist.server.words import charged_ahead, discovery_words, method, release_words, round_words
 from fedhist.simulations.report.run import RunData
 

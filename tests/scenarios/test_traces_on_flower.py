@@ -104,9 +104,9 @@ def without_threshold(line: dict[str, Any], *, sized: bool = False) -> dict[str,
 
 def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is worth something: with simulated traces the same two runs differ."""
-    from tests.support.api import observation_module as observation
     from tests.support.api import recorded_run_module as recorded_run
     from tests.support.api import server_app_module as app
+    from tests.support.api import trace_module as observation
 
     tell_states, recorder = observation.tell_states, recorded_run.Recorder
     monkeypatch.setattr(recorded_run, "Recorder", lambda plan, simulated: recorder(plan, simulated=True))
