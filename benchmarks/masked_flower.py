@@ -29,7 +29,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from fedhist.client.flower import mount  # noqa: E402
 from fedhist.client.policy import Policy  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
-from fedhist.protocol.masking.keys import Identity  # noqa: E402
+from fedhist.protocol.masking.crypto import Identity  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402

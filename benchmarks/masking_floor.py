@@ -33,13 +33,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, seal_all, sending_key
-from fedhist.protocol.masking.device_session import BOX_PURPOSE, advance, start
-from fedhist.protocol.masking.device_states import Checked, DeviceState
-from fedhist.protocol.masking.graph import GraphParameters, parameters_for
-from fedhist.protocol.masking.shamir import reconstruct, split
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.client import BOX_PURPOSE, Checked, DeviceState, advance, restore, save, start
+from fedhist.protocol.masking.graph import GraphParameters, MaskingTerms, parameters_for
+from fedhist.protocol.masking.shamir import PAIR_KEY_BYTES, reconstruct, seal_all, sending_key, split
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.privacy.randomness import SystemSource
 

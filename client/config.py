@@ -28,7 +28,7 @@ from fedhist.protocol.plan.window import Window
 from fedhist.protocol.plugins import load_files_once
 
 if TYPE_CHECKING:
-    from fedhist.protocol.masking.keys import Identity
+    from fedhist.protocol.masking.crypto import Identity
 
 
 class Kind(StrEnum):
@@ -230,7 +230,7 @@ class NodeSettings:
         key, directory = self.identity_path, self.directory_path
         if key is None or directory is None:
             return None
-        from fedhist.protocol.masking.identities import parse_identity
+        from fedhist.protocol.masking.crypto import parse_identity
 
         return parse_identity(
             _key_file(key), _key_file(directory), key_name=str(key), directory_name=str(directory)
@@ -255,7 +255,7 @@ def read_node_config(config: Mapping[str, object], *, besides: Collection[str] =
 
 
 def _key_file(path: Path) -> bytes:
-    from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES
+    from fedhist.protocol.masking.crypto import MAX_KEY_FILE_BYTES
 
     try:
         with path.open("rb") as file:

@@ -72,7 +72,7 @@ from fedhist.protocol.wire.envelope import (
 )
 
 if TYPE_CHECKING:
-    from fedhist.protocol.masking.keys import Identity
+    from fedhist.protocol.masking.crypto import Identity
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,19 @@ import numpy as np
 from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masking.device_session import advance, given_up, start
-from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.client import (
+    Aborted,
+    Checked,
+    DeviceState,
+    advance,
+    given_up,
+    restore,
+    save,
+    start,
+)
+from fedhist.protocol.masking.crypto import Identity, participant_number
+from fedhist.protocol.masking.graph import MaskingTerms
 from fedhist.protocol.masking.masked_vector import to_vector
-from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Refusal

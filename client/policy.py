@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
-from fedhist.protocol.masking.graph import share_of
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.graph import MaskingTerms, share_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FILLED_IN
 from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE

@@ -177,7 +177,7 @@ class RoundReport:
         seconds: from the first request to the sum.
         stages: the same for each stage of a masked round.
         left_out: in a masked round, the ids of the nodes that answered and are not in the sum, by reason, see
-            `fedhist.protocol.masking.incidents`; of a round that failed also `corrupt-shares`, those whose masks could
+            `fedhist.protocol.masking.cohort`; of a round that failed also `corrupt-shares`, those whose masks could
             not be taken off.
         complaints: in a masked round, the nodes whose boxes did not open, by the node that says so.
         dropped: the ids of the nodes that add nothing because of a fault.

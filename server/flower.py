@@ -27,7 +27,7 @@ from fedhist.protocol.errors import (
 )
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.item_lists import bin_labels, checked_edges, edges_of, read_items
-from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
+from fedhist.protocol.masking.crypto import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
@@ -594,7 +594,7 @@ def run_on_grid(
         node_timeout: seconds to wait for those nodes; after that the round fails.
         on_report: called with what happened in each round, even one that fails: cohort sizes, faults, timings.
         observe: called with each event of the run, see `fedhist.protocol.events`; charges come from the ledger.
-        directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
+        directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.crypto`.
     """
     _check_delta(plan)
     drawing = SystemSource() if source is None else source

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedhist.protocol.masking.graph import MaskingTerms
 from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.server_stage import Messages, Stage
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.server import CollectingAdvertisements, Messages, Stage
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES
 from fedhist.server.collection import (

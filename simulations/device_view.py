@@ -7,8 +7,8 @@ import numpy as np
 from fedhist.client.device import answer
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Histograms, Labels
-from fedhist.protocol.masking.encoding import to_integers, to_residues
 from fedhist.protocol.masking.masked_vector import to_vector
+from fedhist.protocol.masking.vectors import to_integers, to_residues
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round
 

@@ -18,7 +18,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Population, labels_of
 from fedhist.protocol.masking.graph import share_of
-from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.server.collection import Fault

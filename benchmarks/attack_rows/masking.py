@@ -14,14 +14,11 @@ from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.complaints import devices_to_leave_out
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Checked, Shared
-from fedhist.protocol.masking.graph import all_neighbours, parameters_for, ring_of, share_of
-from fedhist.protocol.masking.keys import KEY_BYTES, LOW_ORDER, Identity
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.masking.wire import Kind, ShareKind
+from fedhist.protocol.masking.client import Checked, Shared, advance, start
+from fedhist.protocol.masking.cohort import devices_to_leave_out
+from fedhist.protocol.masking.crypto import KEY_BYTES, LOW_ORDER, Identity
+from fedhist.protocol.masking.graph import MaskingTerms, all_neighbours, parameters_for, ring_of, share_of
+from fedhist.protocol.masking.wire import Kind, MaskingStage, ShareKind
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.wire.envelope import Envelope

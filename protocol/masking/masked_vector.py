@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.graph import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Contribution, Labels, Request, Round, Total
 from fedhist.protocol.wire.envelope import Envelope

@@ -16,15 +16,12 @@ from itertools import combinations, islice
 from math import comb
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.cohort import Cohort
-from fedhist.protocol.masking.device_session import MASK_PURPOSE, self_mask_key
-from fedhist.protocol.masking.encoding import to_integers
-from fedhist.protocol.masking.incidents import Incidents
-from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
-from fedhist.protocol.masking.prg import MaskAdder, Residues
+from fedhist.protocol.masking.client import MASK_PURPOSE, self_mask_key
+from fedhist.protocol.masking.cohort import Cohort, Incidents
+from fedhist.protocol.masking.crypto import KEY_BYTES, KeyPair, commit
 from fedhist.protocol.masking.shamir import correct, reconstruct
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.wire import OpenedShare
+from fedhist.protocol.masking.vectors import MaskAdder, Residues, to_integers
+from fedhist.protocol.masking.wire import MaskingStage, OpenedShare
 
 MAX_SUBSETS = 600
 """The number of subsets of a secret's shares that are tried before it is given up."""

@@ -16,23 +16,27 @@
 
 An ADVERTISEMENT is bound to the session, all others to the digest of the terms. All little-endian. In brackets: in
 signed mode, and only there. Lists ascend strictly by id, so that each message has one encoding and no list can hold an
-id twice. Where another session follows, the answer that has the OPENING begins with an ADVERTISEMENT for that one.
+id twice.
+
+## Stages
+
+The stages of a masked sum, in their order: the one vocabulary of servers, devices, simulations, audits and traces.
+
+A stage is named after what devices do in it. Each is one exchange: the server's messages, and the devices' answers.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from operator import lt
 from typing import Any, NamedTuple
 
 from fedhist.protocol.errors import DecodeError
-from fedhist.protocol.masking.boxes import BOX_BYTES
-from fedhist.protocol.masking.graph import GraphParameters
-from fedhist.protocol.masking.keys import KEY_BYTES, SIGNATURE_BYTES
-from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.crypto import KEY_BYTES, SIGNATURE_BYTES
+from fedhist.protocol.masking.graph import GraphParameters, MaskingTerms
+from fedhist.protocol.masking.shamir import BOX_BYTES, SHARE_BYTES, check_share
 
 VERSION = 4
 MAGIC = b"FM"
@@ -44,6 +48,18 @@ _ID = struct.Struct("<Q")
 _BOX = struct.Struct(f"<Q{BOX_BYTES}s")
 _SIGNED_BY = struct.Struct(f"<Q{SIGNATURE_BYTES}s")
 _OPENED = struct.Struct(f"<QB{SHARE_BYTES}s")
+
+
+class MaskingStage(StrEnum):
+    """One exchange of messages between the server and the devices."""
+
+    ADVERTISING = "advertising"
+    SHARING = "sharing"
+    CHECKING = "checking"
+    MASKING = "masking"
+    CONFIRMING = "confirming"
+    """In signed mode only."""
+    UNMASKING = "unmasking"
 
 
 class Kind(IntEnum):

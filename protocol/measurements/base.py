@@ -22,7 +22,7 @@ from fedhist.protocol.errors import DecodeError, InvalidInput, OutOfBounds, Unex
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.masking.encoding import width_for
+from fedhist.protocol.masking.vectors import width_for
 from fedhist.protocol.plugins import Kind, measured_by, plugin_named
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
@@ -421,7 +421,7 @@ class Measurement(ABC, Generic[GivenT]):
 
     @property
     def masked_width(self) -> int:
-        """32 or 64 bits a value, so that no sum over the plan's users wraps; see `masking/encoding` for the proof.
+        """32 or 64 bits a value, so that no sum over the plan's users wraps; see `masking/vectors` for the proof.
 
         Noise stays inside `shape.noise` but with probability 2^-40; a sum that wraps around is wrong and as private
         as ever.

@@ -6,8 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
-from fedhist.protocol.masking.graph import MAX_SIGNED_DEVICES, GraphParameters, parameters_for, share_of
-from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
+from fedhist.protocol.masking.graph import (
+    MAX_SIGNED_DEVICES,
+    SESSION_BYTES,
+    GraphParameters,
+    MaskingTerms,
+    parameters_for,
+    share_of,
+)
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.parts import Masks

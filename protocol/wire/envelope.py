@@ -19,7 +19,7 @@ from functools import lru_cache
 from fedhist.display.visible_text import is_hidden
 from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refused
 from fedhist.protocol.items import item_bytes
-from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.base import take
 from fedhist.protocol.plan import Plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from fedhist.protocol.masking.keys import KeyPair
+from fedhist.protocol.masking.crypto import KeyPair
 
 
 class AgreedOnce:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import WHOLE_ROUND
-from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.server.collection import RoundReport
 
 _RAISED = re.compile(r"<class '([\w.]+)(\(\w+\))?'>")

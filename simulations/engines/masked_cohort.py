@@ -22,14 +22,12 @@ import numpy as np
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import TO_DEVICE, TO_SERVER
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Checked, DeviceState
-from fedhist.protocol.masking.graph import ring_of
-from fedhist.protocol.masking.keys import KEY_BYTES, Derive, Identity, KeyPair, draw_bytes
+from fedhist.protocol.masking.client import Checked, DeviceState, advance, start
+from fedhist.protocol.masking.crypto import KEY_BYTES, Derive, Identity, KeyPair, draw_bytes
+from fedhist.protocol.masking.graph import MaskingTerms, ring_of
 from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_stage import Messages
-from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.server import Messages
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.server.masked import Exchange, masked_sum
 from fedhist.simulations.engines.agreed_once import AgreedOnce

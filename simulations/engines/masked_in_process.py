@@ -14,11 +14,10 @@ from fedhist.client.masked_device import participant_vector, with_noise
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
-from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.masking.crypto import KEY_BYTES, Identity, draw_bytes, participant_number
 from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
-from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.vectors import to_integers, to_residues, zeros
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name

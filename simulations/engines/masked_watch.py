@@ -13,7 +13,7 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import (
     Fault,

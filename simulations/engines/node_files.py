@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.masking.crypto import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.simulations.datasets.mapped_files import read_mapped
 from fedhist.simulations.engines.masked_in_process import numbered_identities

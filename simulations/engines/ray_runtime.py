@@ -20,7 +20,7 @@ from typing import Any
 
 from fedhist import __version__
 from fedhist.protocol.errors import FedhistError, InvalidInput, RoundFailed
-from fedhist.protocol.masking.keys import draw_bytes
+from fedhist.protocol.masking.crypto import draw_bytes
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.simulations.engines.quiet import quieten
 

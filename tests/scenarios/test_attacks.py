@@ -12,8 +12,8 @@ from fedhist import Limit
 from fedhist.client import Policy
 from tests.builders import ROOT
 from tests.support.api import GraphParameters, LeftOut, Recovery, memory_file_module
-from tests.support.api import device_session_module as device_session
 from tests.support.api import graph_module as graph
+from tests.support.api import masking_client_module as masking_client
 
 # Last, so that none of the scripts hides a module of that name.
 sys.path.append(str(ROOT / "benchmarks"))
@@ -22,11 +22,11 @@ from attack_rows import budgets, masking
 
 
 def one_roster_like_another(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(device_session, "roster_digest", lambda bodies: bytes(32))
+    patch.setattr(masking_client, "roster_digest", lambda bodies: bytes(32))
 
 
 def no_signatures(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(device_session, "verify", lambda *arguments: True)
+    patch.setattr(masking_client, "verify", lambda *arguments: True)
 
 
 def corrupt_ones_that_the_server_counts(patch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,11 @@ IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(NODES
 LYING = '''
 """The server's app. It shows every second node a list of survivors without the last, and believes all signatures."""
 
-from fedhist.protocol.masking import server_session, wire
-from fedhist.server import app as server
+from fedhist.protocol.masking import server as masking_server
+from fedhist.protocol.masking import wire
+from fedhist.server import flower
 
-honest = server_session.CollectingInputs.close
+honest = masking_server.CollectingInputs.close
 
 
 def close(stage):
@@ -58,9 +59,9 @@ def close(stage):
     return following, shown()
 
 
-server_session.CollectingInputs.close = close
-server_session.verify = lambda *arguments: True
-app = server.app
+masking_server.CollectingInputs.close = close
+masking_server.verify = lambda *arguments: True
+app = flower.app
 '''
 
 

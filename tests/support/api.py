@@ -60,37 +60,32 @@ PLACES = {
         "name_bytes_module= names_at numbers_in renumbering_module="
     ),
     "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
-    "fedhist.protocol.masking.boxes": "BOX_BYTES seal_all",
-    "fedhist.protocol.masking.complaints": "devices_to_leave_out",
-    "fedhist.protocol.masking.device_session": (
-        "MASK_PURPOSE advance_session=advance device_session_module= self_mask_key start"
+    "fedhist.protocol.masking.client": (
+        "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished MASK_PURPOSE Masked Shared "
+        "advance_session=advance masking_client_module= restore_state=restore save self_mask_key start"
     ),
-    "fedhist.protocol.masking.device_states": (
-        "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished Masked Shared"
-    ),
-    "fedhist.protocol.masking.encoding": (
-        "read_residues residue_bytes to_integers to_residues width_for zeros"
+    "fedhist.protocol.masking.cohort": "LeftOut Rejection devices_to_leave_out",
+    "fedhist.protocol.masking.crypto": (
+        "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
+        "draw_bytes parse_directory parse_identity participant_number roster_digest survivors_text verify"
     ),
     "fedhist.protocol.masking.graph": (
-        "GraphParameters Positions _parameters all_neighbours graph_module= parameters_for ring_of share_of"
-    ),
-    "fedhist.protocol.masking.identities": "parse_directory parse_identity participant_number",
-    "fedhist.protocol.masking.incidents": "LeftOut Rejection",
-    "fedhist.protocol.masking.keys": (
-        "Identity KEY_BYTES KeyPair LOW_ORDER advertisement_text check_public_key commit derive "
-        "draw_bytes roster_digest survivors_text verify"
+        "GraphParameters MAX_DEVICES MaskingTerms Positions TERMS_BYTES _parameters all_neighbours "
+        "graph_module= parameters_for ring_of share_of"
     ),
     "fedhist.protocol.masking.masked_vector": "terms_of to_total vector_length",
-    "fedhist.protocol.masking.prg": "MaskAdder",
     "fedhist.protocol.masking.recovery": "MaskedSum Recovery decoded searched",
-    "fedhist.protocol.masking.server_session": "CollectingAdvertisements",
+    "fedhist.protocol.masking.server": "CollectingAdvertisements",
     "fedhist.protocol.masking.shamir": (
-        "PRIME SHARE_BYTES check_share correct lagrange_at_zero reconstruct split_secret=split"
+        "BOX_BYTES PRIME SHARE_BYTES check_share correct lagrange_at_zero reconstruct seal_all "
+        "split_secret=split"
     ),
-    "fedhist.protocol.masking.stages": "MaskingStage",
-    "fedhist.protocol.masking.state_codec": "restore_state=restore save",
-    "fedhist.protocol.masking.terms": "MAX_DEVICES MaskingTerms TERMS_BYTES",
-    "fedhist.protocol.masking.wire": "HEADER_BYTES MaskingKind=Kind ShareKind VERSION wire_module=",
+    "fedhist.protocol.masking.vectors": (
+        "MaskAdder read_residues residue_bytes to_integers to_residues width_for zeros"
+    ),
+    "fedhist.protocol.masking.wire": (
+        "HEADER_BYTES MaskingKind=Kind MaskingStage ShareKind VERSION wire_module="
+    ),
     "fedhist.protocol.measurements": "MEASUREMENTS",
     "fedhist.protocol.measurements.base": "Bound Column ItemBounds NOTHING Round Salt Summed Total at_most",
     "fedhist.protocol.measurements.key_totals": "SHARE_BITS expected_counts_module= read_sums sums_by_key",

@@ -22,7 +22,7 @@ from tests.support.api import (
     devices_to_leave_out,
 )
 from tests.support.api import MaskingKind as Kind
-from tests.support.api import device_session_module as device_session
+from tests.support.api import masking_client_module as masking_client
 from tests.support.api import wire_module as wire
 from tests.support.refusals import refused
 
@@ -161,7 +161,7 @@ class TestGarbageInGoodBoxes:
     ) -> None:
         cohort = play(devices, signed=signed).until("roster")
         monkeypatch.setattr(
-            device_session,
+            masking_client,
             "split",
             lambda secret, threshold, count, *, source: [
                 bytes([place]) * (SHARE_BYTES - 1) + b"\0" for place in range(count)

@@ -19,7 +19,7 @@ from tests.support.api import (
     start,
 )
 from tests.support.api import MaskingKind as Kind
-from tests.support.api import device_session_module as device_session
+from tests.support.api import masking_client_module as masking_client
 from tests.support.api import wire_module as wire
 from tests.support.refusals import refused
 
@@ -167,7 +167,7 @@ class TestConfirmations:
     def test_a_right_one_of_a_device_that_is_no_survivor(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")
         state, _ = cohort.peek(ME, survivors(cohort, *cohort.ids[:6]))
-        signature = cohort.identities[28].sign(device_session._survivors_text(state))
+        signature = cohort.identities[28].sign(masking_client._survivors_text(state))
         message = self.unmask(cohort, {28: signature}, 28)
         assert reason_of(cohort.peek(ME, message, state)) is AbortReason.BAD_SIGNATURE
 

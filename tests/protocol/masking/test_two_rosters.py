@@ -19,14 +19,14 @@ from tests.lying_server import (
     two_lists,
 )
 from tests.support.api import _parameters
-from tests.support.api import device_session_module as device_session
+from tests.support.api import masking_client_module as masking_client
 
 ATTACKS = {"two-lists": two_lists, "fewer-than-promised": fewer_than_promised}
 
 
 def all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """What devices were before: their keys did not depend on the roster."""
-    monkeypatch.setattr(device_session, "roster_digest", lambda bodies: bytes(32))
+    monkeypatch.setattr(masking_client, "roster_digest", lambda bodies: bytes(32))
 
 
 class TestIfKeysDidNotDependOnTheRoster:

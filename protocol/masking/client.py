@@ -44,31 +44,40 @@ devices, 5 corrupt and 16 allowed to fall silent, 14 would be seen as a sum wher
 
 Whatever is wrong with a server's message leads to `Aborted` and an empty answer, never to an exception: a caller that
 stores the state it got can't be made to try again. Only the caller's own mistakes raise.
+
+## States
+
+The states of a device in one masked sum. Each holds what its next step needs, and no secret longer than that.
+
+Advertised ──roster──▶ Shared ──boxes──▶ Checked ──peers, vector──▶ Masked ─────────unmask────────▶ Finished
+                                                                      └─survivors─▶ Confirmed ─unmask─▲   signed mode
+any ──anything that is wrong──▶ Aborted, which answers nothing
+
+## A state as bytes
+
+A device's state as bytes, to be kept between two messages.
+
+    magic "FS" · version u8 · kind u8 · me u64 · terms · what the state holds · SHA-256 of all before
+
+A state whose terms are not known yet has the session in their place.
+
+The bytes hold the session's secrets in the clear: keep them where only the device can read them, and only the newest.
+The digest notices damage, not malice: anyone who can write a device's memory owns the device.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from fedhist.protocol.errors import BadKey, DecodeError, InvalidInput
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, open_all, seal_all, sending_key
-from fedhist.protocol.masking.device_states import (
-    Aborted,
-    AbortReason,
-    Advertised,
-    Checked,
-    Confirmed,
-    DeviceState,
-    Finished,
-    Masked,
-    Shared,
-)
-from fedhist.protocol.masking.encoding import residue_bytes, to_residues
-from fedhist.protocol.masking.graph import GraphParameters, parameters_for
-from fedhist.protocol.masking.keys import (
+from fedhist.protocol.masking.crypto import (
     KEY_BYTES,
     MAX_ID,
     Derive,
@@ -84,14 +93,143 @@ from fedhist.protocol.masking.keys import (
     survivors_text,
     verify,
 )
-from fedhist.protocol.masking.prg import MaskAdder
-from fedhist.protocol.masking.shamir import split
-from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
+from fedhist.protocol.masking.graph import (
+    MAX_DEVICES,
+    TERMS_BYTES,
+    GraphParameters,
+    MaskingTerms,
+    parameters_for,
+)
+from fedhist.protocol.masking.shamir import (
+    PAIR_KEY_BYTES,
+    SHARE_BYTES,
+    SharePair,
+    open_all,
+    seal_all,
+    sending_key,
+    split,
+)
+from fedhist.protocol.masking.vectors import MaskAdder, residue_bytes, to_residues
 from fedhist.protocol.masking.wire import Advertisement, Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.wire.reader import Reader
 
 BOX_PURPOSE = b"box"
 MASK_PURPOSE = b"mask"
+STATE_VERSION = 3
+_MAGIC = b"FS"
+_TAG = b"fedhist/masking/1/state\x00"
+_DIGEST_BYTES = 32
+_HEAD = struct.Struct("<2sBBQ")
+_PARAMETERS = struct.Struct("<III")
+_COUNT = struct.Struct("<I")
+_ID = struct.Struct("<Q")
+_KEY_OF = struct.Struct(f"<Q{KEY_BYTES}s")
+_KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
+_SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
+_KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
+
+
+class AbortReason(StrEnum):
+    """Why a device gave up; the whole vocabulary, so that no reason can carry data."""
+
+    MALFORMED = "malformed"
+    UNEXPECTED = "unexpected"
+    UNSAFE_GRAPH = "unsafe-graph"
+    WRONG_NEIGHBOURS = "wrong-neighbours"
+    BAD_KEY = "bad-key"
+    REPEATED_KEY = "repeated-key"
+    BAD_SIGNATURE = "bad-signature"
+    STRANGER = "stranger"
+    TOO_FEW = "too-few"
+    WRONG_SURVIVORS = "wrong-survivors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Session:
+    terms: MaskingTerms
+    me: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Member(_Session):
+    """`fewest` is the device's own floor: the fewest participants that it accepts, whatever the terms say."""
+
+    identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advertised(_Member):
+    """The public keys are out."""
+
+    box_pair: KeyPair = field(repr=False)
+    mask_pair: KeyPair = field(repr=False)
+    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(_Member):
+    """The neighbours are known, and each has a share of both secrets under way. The box secret is forgotten."""
+
+    parameters: GraphParameters
+    mask_pair: KeyPair = field(repr=False)
+    seed: bytes = field(repr=False)
+    mask_keys: Mapping[int, bytes] = field(repr=False)
+    receiving_keys: Mapping[int, bytes] = field(repr=False)
+    roster: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(_Member):
+    """The boxes are opened, and the server knows which did not open. The keys of the boxes are forgotten.
+
+    `mask_keys` and `shares` are those of the senders whose boxes opened.
+    """
+
+    parameters: GraphParameters
+    mask_pair: KeyPair = field(repr=False)
+    seed: bytes = field(repr=False)
+    mask_keys: Mapping[int, bytes] = field(repr=False)
+    shares: Mapping[int, SharePair] = field(repr=False)
+    roster: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked(_Member):
+    """The masked vector is out. Left are shares of those it was masked with; the device's own secrets are forgotten."""
+
+    parameters: GraphParameters
+    shares: Mapping[int, SharePair] = field(repr=False)
+    roster: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed(Masked):
+    """The one set of survivors that this device will ever unmask is signed."""
+
+    survivors: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(_Session):
+    """Nothing is left to say, and nothing secret is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aborted(_Session):
+    """The device gave up and forgot everything."""
+
+    reason: AbortReason
+
+
+DeviceState = Advertised | Shared | Checked | Masked | Confirmed | Finished | Aborted
+"""Where a device is in its session."""
+
+
+_REASONS = tuple(AbortReason)
+_KINDS: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
+"""The place of a state here is its kind in the bytes."""
 _StateT = TypeVar("_StateT", Shared, Checked, Masked, Confirmed)
 
 
@@ -406,3 +544,143 @@ def _identity(state: Masked) -> Identity:
 def _survivors_text(state: Confirmed) -> bytes:
     context = session_context(state.terms.digest, state.roster)
     return survivors_text(context, wire.id_list(state.survivors))
+
+
+def save(state: DeviceState) -> bytes:
+    """The state as bytes."""
+    data = _HEAD.pack(_MAGIC, STATE_VERSION, _KINDS.index(type(state)), state.me)
+    data += state.terms.to_bytes() + _fields(state)
+    return data + hashlib.sha256(_TAG + data).digest()
+
+
+def restore(data: bytes) -> DeviceState:
+    """The state in these bytes; DecodeError if they are damaged, or of another version."""
+    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if len(content) < _HEAD.size or content[:2] != _MAGIC:
+        raise DecodeError("the bytes are not the state of a masking session")
+    _, version, kind, me = _HEAD.unpack_from(content)
+    if version != STATE_VERSION:
+        raise DecodeError(f"the state has version {version}; this side reads version {STATE_VERSION}")
+    if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
+        raise DecodeError("the state of a masking session is damaged")
+    reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
+    terms = MaskingTerms.from_bytes(reader.take(TERMS_BYTES))
+    state: DeviceState = _KINDS[kind](terms=terms, me=me, **reader.state(_KINDS[kind], terms))
+    reader.end()
+    return state
+
+
+def _fields(state: DeviceState) -> bytes:
+    match state:
+        case Advertised():
+            secrets = state.box_pair.secret + state.mask_pair.secret + state.seed
+            return secrets + _identity_bytes(state.identity) + _COUNT.pack(state.fewest)
+        case Shared() | Checked():
+            return (
+                _parameters(state.parameters)
+                + state.mask_pair.secret
+                + state.seed
+                + _counted(len(state.mask_keys), b"".join(_of_peers(state)))
+                + _seen(state)
+            )
+        case Masked():
+            shares = b"".join(_SHARES_OF.pack(peer, *pair) for peer, pair in state.shares.items())
+            data = _parameters(state.parameters) + _counted(len(state.shares), shares) + _seen(state)
+            if isinstance(state, Confirmed):
+                data += _counted(len(state.survivors), b"".join(map(_ID.pack, state.survivors)))
+            return data
+        case Aborted():
+            return bytes([_REASONS.index(state.reason)])
+        case Finished():
+            return b""
+
+
+def _parameters(parameters: GraphParameters) -> bytes:
+    return _PARAMETERS.pack(parameters.devices, parameters.neighbours, parameters.threshold)
+
+
+def _of_peers(state: Shared | Checked) -> Iterator[bytes]:
+    for peer, mask_key in state.mask_keys.items():
+        if isinstance(state, Shared):
+            yield _KEYS_OF.pack(peer, mask_key, state.receiving_keys[peer])
+        else:
+            yield _KEY_AND_SHARES_OF.pack(peer, mask_key, *state.shares[peer])
+
+
+def _seen(state: Shared | Checked | Masked) -> bytes:
+    """What a device knows of the cohort and asks of it."""
+    return state.roster + _identity_bytes(state.identity) + _COUNT.pack(state.fewest)
+
+
+def _counted(count: int, entries: bytes) -> bytes:
+    return _COUNT.pack(count) + entries
+
+
+def _identity_bytes(identity: Identity | None) -> bytes:
+    if identity is None:
+        return b""
+    directory: Mapping[int, bytes] = identity.directory
+    keys = b"".join(_KEY_OF.pack(device, key) for device, key in directory.items())
+    return identity.secret + _counted(len(directory), keys)
+
+
+class _StateReader(Reader):
+    """Reads what `_fields` writes."""
+
+    def count(self) -> int:
+        return int(self.fields(_COUNT)[0])
+
+    def counted(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
+        return self.entries(layout, self.count())
+
+    def key_pair(self) -> KeyPair:
+        return KeyPair.from_secret(self.take(KEY_BYTES))
+
+    def parameters(self) -> GraphParameters:
+        return GraphParameters(*self.fields(_PARAMETERS))
+
+    def own(self) -> dict[str, Any]:
+        return {"parameters": self.parameters(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
+
+    def seen(self, terms: MaskingTerms) -> dict[str, Any]:
+        roster = self.take(KEY_BYTES) if terms.signed else b""
+        return {"roster": roster, "identity": self.identity(terms), "fewest": self.count()}
+
+    def identity(self, terms: MaskingTerms) -> Identity | None:
+        if not terms.signed:
+            return None
+        secret = self.take(KEY_BYTES)
+        return Identity(secret=secret, directory=dict(self.counted(_KEY_OF)))
+
+    def state(self, kind: type[DeviceState], terms: MaskingTerms) -> dict[str, Any]:
+        """The fields of a state of this kind, but for the terms and the device's id."""
+        if kind is Advertised:
+            secrets = {
+                "box_pair": self.key_pair(),
+                "mask_pair": self.key_pair(),
+                "seed": self.take(KEY_BYTES),
+            }
+            return secrets | {"identity": self.identity(terms), "fewest": self.count()}
+        if kind is Shared:
+            own, keys = self.own(), self.counted(_KEYS_OF)
+            mask_keys = {peer: mask_key for peer, mask_key, _ in keys}
+            receiving_keys = {peer: box_key for peer, _, box_key in keys}
+            return own | {"mask_keys": mask_keys, "receiving_keys": receiving_keys} | self.seen(terms)
+        if kind is Checked:
+            own, opened = self.own(), self.counted(_KEY_AND_SHARES_OF)
+            mask_keys = {peer: mask_key for peer, mask_key, *_ in opened}
+            shares = {peer: tuple(pair) for peer, _, *pair in opened}
+            return own | {"mask_keys": mask_keys, "shares": shares} | self.seen(terms)
+        if kind in (Masked, Confirmed):
+            parameters = self.parameters()
+            shares = {peer: tuple(pair) for peer, *pair in self.counted(_SHARES_OF)}
+            masked = {"parameters": parameters, "shares": shares} | self.seen(terms)
+            if kind is Confirmed:
+                masked["survivors"] = tuple(device for (device,) in self.counted(_ID))
+            return masked
+        if kind is Aborted:
+            (reason,) = self.take(1)
+            if reason >= len(_REASONS):
+                raise DecodeError("the state was aborted for an unknown reason")
+            return {"reason": _REASONS[reason]}
+        return {}
