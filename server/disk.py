@@ -169,31 +169,32 @@ _held_off: list[int] = []
 
 
 @contextmanager
-def held_off(*, until_the_end: bool = False) -> Iterator[None]:
+def held_off(*, starting: bool = False) -> Iterator[None]:
     """Ctrl-C and SIGTERM wait in here: for short steps that leave a mess when they are stopped halfway.
 
-    A process that is started in here never sees Ctrl-C, not even while it imports: blocked signals are inherited and,
-    unlike ignored ones, not lost. Another thread of this process may still take the signal, and Python would interrupt
-    the main thread in the middle, so the handlers wait as well.
+    What came has no effect then: before a result was there it is answered by the error that is under way, and after it
+    came too late. Who goes on to something else asks `raise_interrupts`.
 
     Args:
-        until_the_end: whether they have their effect at the end of the block. If not, what came before the result was
-            there is answered by the error that is under way, and what came after it came too late: who goes on to
-            something else asks `raise_interrupts`.
+        starting: a process is started in here. It never sees Ctrl-C, not even while it imports: blocked signals are
+            inherited and, unlike ignored ones, not lost. Another thread of this process may still take the signal, and
+            Python would interrupt the main thread in the middle of a start, so the handlers wait as well. What came has
+            its effect at the end.
     """
     held: list[int] = []
     # Signals reach the main thread only, and only there can handlers be changed.
     main = threading.current_thread() is threading.main_thread()
     stops = (signal.SIGINT, signal.SIGTERM) if main else ()
     handlers = {number: signal.signal(number, lambda seen, _: held.append(seen)) for number in stops}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if starting else None
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if until_the_end:
+        if starting:
             _raise(held)
         else:
             _held_off.extend(held)

@@ -139,7 +139,7 @@ class Deployment:
 
     def stop(self) -> None:
         """Stop all programs and whatever they started. A second Ctrl-C waits until then."""
-        with held_off(until_the_end=True):
+        with held_off(starting=True):
             for number in (signal.SIGTERM, signal.SIGKILL):
                 for pid in self._processes():
                     with suppress(ProcessLookupError):
@@ -160,7 +160,7 @@ class Deployment:
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         # A session of its own: a Ctrl-C on our terminal is ours to pass on.
-        with held_off(until_the_end=True), Path(self.folder, "logs", f"{name}.log").open("wb") as log:
+        with held_off(starting=True), Path(self.folder, "logs", f"{name}.log").open("wb") as log:
             self.programs[name] = subprocess.Popen(  # noqa: S603 - the command is made here, from paths and numbers
                 command,
                 stdin=subprocess.DEVNULL,

@@ -147,7 +147,6 @@ def close(file: Path, run: int) -> None:
 
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
-    from fedhist.server.schedule import KIND
 
     return {
         "run": run.id,
@@ -155,7 +154,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "plan": run.plan_hash[:8],
         "data": ", ".join(filter(None, (run.label, run.plan.get("window")))),
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
-        "status": "defined" if run.plan.get("kind") == KIND else run.status,
+        "status": "defined" if "kind" in run.plan else run.status,
         "epsilon": epsilon_text(run.charged.epsilon),
         "delta": f"{run.charged.delta:.3g}",
     }

@@ -101,7 +101,7 @@ class ForkedCrew:
             import_module(name)
         fork = multiprocessing.get_context("fork")
         for _ in range(self._workers):
-            with held_off(until_the_end=True), warnings.catch_warnings():
+            with held_off(starting=True), warnings.catch_warnings():
                 # Python 3.12 warns of forks in a process with threads; see above why a worker may be one.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 ours, theirs = fork.Pipe()

@@ -94,7 +94,7 @@ def _pool(size: int, folder: Path, plugins: Sequence[str]) -> Iterator[list[Conn
     os.environ.update(ONE_THREAD)
     try:
         for _ in range(size):
-            with held_off(until_the_end=True):
+            with held_off(starting=True):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, folder, plugins), daemon=True)
                 with _script_left_alone():

@@ -177,7 +177,7 @@ class TestWorkers:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         steps = []
         try:
-            with pytest.raises(KeyboardInterrupt), held_off(until_the_end=True):
+            with pytest.raises(KeyboardInterrupt), held_off(starting=True):
                 if by == "this thread":
                     signal.raise_signal(signal.SIGINT)
                 else:
