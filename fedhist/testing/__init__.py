@@ -1,4 +1,4 @@
-"""Contracts: checks that every measurement, release rule, selector and mechanism must pass.
+"""Contracts: checks that every measurement, selector and release rule must pass.
 
 For people who write one, in this project or outside of it. They need neither pytest nor a registry; `check_plugin`
 takes a file, or whatever was registered:
@@ -13,25 +13,19 @@ has them by name, to run each as a test of its own.
 
 from __future__ import annotations
 
-from fedhist.testing.cases import PLANS
-from fedhist.testing.contract import Contract
+from fedhist.testing.contract import PLANS, Contract
 from fedhist.testing.measurements import MEASUREMENT, check_measurement
-from fedhist.testing.mechanisms import MECHANISM, Mechanism, additive, check_mechanism
 from fedhist.testing.plugins import check_plugin
 from fedhist.testing.releases import RELEASE_RULE, check_release_rule
 from fedhist.testing.selectors import SELECTOR, check_selector
 
 __all__ = [
     "MEASUREMENT",
-    "MECHANISM",
     "PLANS",
     "RELEASE_RULE",
     "SELECTOR",
     "Contract",
-    "Mechanism",
-    "additive",
     "check_measurement",
-    "check_mechanism",
     "check_plugin",
     "check_release_rule",
     "check_selector",

@@ -35,21 +35,22 @@ from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.protocol.sketch import SALT_BYTES
 from fedhist.protocol.wire.codec import decode, encode
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.testing.cases import (
+from fedhist.testing.contract import (
     HUGE,
     PLANS,
+    Contract,
     added,
     by_label,
     histograms_of,
     labels_for,
     measured,
     part_of_reading,
+    require,
     some_rows,
     telling_rows,
     total_of,
     variant,
 )
-from fedhist.testing.contract import Contract, require
 
 Givens = Callable[[Plan], list[Given]]
 """What the rounds before may hand on under a plan."""

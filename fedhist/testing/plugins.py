@@ -11,7 +11,7 @@ from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import Kind, Plugin, as_built_in, registered
-from fedhist.testing.cases import PLANS, variant
+from fedhist.testing.contract import PLANS, variant
 from fedhist.testing.measurements import check_measurement
 from fedhist.testing.releases import check_release_rule
 from fedhist.testing.selectors import check_selector

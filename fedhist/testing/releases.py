@@ -23,16 +23,17 @@ from fedhist.server.coordinator import Asking, Released, State, advance
 from fedhist.server.releases import Release, ReleaseRule
 from fedhist.server.selection.contract import Selection
 from fedhist.server.steps import Handed, Publish
-from fedhist.testing.cases import (
+from fedhist.testing.contract import (
     PLANS,
+    Contract,
     WatchedSource,
     labels_for,
     part_of_reading,
+    require,
     telling_rows,
     total_of,
     variant,
 )
-from fedhist.testing.contract import Contract, require
 
 REPEATS = 60
 WITHIN = 0.25

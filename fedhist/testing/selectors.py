@@ -22,8 +22,17 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.selection import SELECTORS, Selection, Selector, selector_for
 from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import read_statistic, select_request
-from fedhist.testing.cases import PLANS, WatchedSource, labels_for, some_rows, telling_rows, total_of, variant
-from fedhist.testing.contract import Contract, require
+from fedhist.testing.contract import (
+    PLANS,
+    Contract,
+    WatchedSource,
+    labels_for,
+    require,
+    some_rows,
+    telling_rows,
+    total_of,
+    variant,
+)
 
 ROWS = {
     "all empty": np.zeros((50, 3), dtype=np.int64),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fedhist import Neighbours, SeededSource
-from fedhist.testing import MECHANISM, Mechanism, additive, check_mechanism
 from tests.support.api import (
     Norm,
     Sensitivity,
@@ -22,6 +21,7 @@ from tests.support.api import (
     laplace_share,
     noise_multiplier,
 )
+from tests.support.mechanisms import MECHANISM, Mechanism, additive, check_mechanism
 
 SHARES = 4
 PURE = {"sensitivity": 20, "epsilon": 0.5}

@@ -284,8 +284,9 @@ PLACES = {
     "fedhist.simulations.workbench.reporting": "write_page",
     "fedhist.simulations.workbench.spelling": "in_python",
     "fedhist.simulations.workbench.watching": "Watcher",
-    "fedhist.testing.cases": "by_label histograms_of labels_for some_rows total_of variant",
-    "fedhist.testing.contract": "require",
+    "fedhist.testing.contract": (
+        "WatchedSource by_label histograms_of labels_for require some_rows total_of variant"
+    ),
     "fedhist.testing.measurements": "AskedMeasurement=Asked usual_givens",
     "fedhist.testing.releases": "Ruled",
     "fedhist.testing.selectors": "Chooser choose",

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import stats
 
-from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.testing.cases import WatchedSource
-from fedhist.testing.contract import Contract, require
+from fedhist import SeededSource
+from fedhist.testing import Contract
+from tests.support.api import Floats, Integers, Source, WatchedSource, require
 
 DRAWS = 40_000
 CHANCE = 1e-6
@@ -90,8 +90,6 @@ def the_source_alone_decides_the_outputs(mechanism: Mechanism) -> None:
 @MECHANISM.check
 def outputs_have_the_stated_chances(mechanism: Mechanism) -> None:
     """By a chi-square test over cells of about equal chance: it sees a scale that is wrong by 5 %."""
-    from scipy import stats
-
     chances = np.cumsum(_chances(mechanism.logarithms))
     drawn = np.searchsorted(mechanism.outputs, mechanism.draw(DRAWS, SeededSource(3)))
     cells = np.minimum((chances * 40).astype(np.int64), 39)
