@@ -40,7 +40,8 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
@@ -218,7 +219,7 @@ PLACES = {
     "fedhist.simulations.engines.contract": "ENGINES EngineType=Engine engine_named",
     "fedhist.simulations.engines.cores": "cores_module=",
     "fedhist.simulations.engines.flower_simulation": "FlowerSimulation node_app",
-    "fedhist.simulations.engines.forked_crew": "ForkedCrew",
+    "fedhist.simulations.engines.forked_crew": "ForkedCrew in_processes",
     "fedhist.simulations.engines.in_process": (
         "InProcess exact_total in_process_module= message_bytes open_in_process"
     ),
@@ -235,26 +236,25 @@ PLACES = {
     "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
     "fedhist.simulations.evaluate": "simulation_document write_simulation",
-    "fedhist.simulations.experiments": "Counting",
     "fedhist.simulations.experiments.beyond": "beyond_module= result_of",
+    "fedhist.simulations.experiments.choices": "Counting",
     "fedhist.simulations.experiments.comparison": "rows_of",
     "fedhist.simulations.experiments.figure_bounded": "figure_bounded_module=",
     "fedhist.simulations.experiments.figure_debias": "figure_debias_module=",
     "fedhist.simulations.experiments.figure_open": "figure_open_module=",
     "fedhist.simulations.experiments.grid": "Combinations Grid combinations",
-    "fedhist.simulations.experiments.journal": "open_journal",
     "fedhist.simulations.experiments.paper_setup": "Setup read_file",
     "fedhist.simulations.experiments.running": (
-        "Experiment Results TrialGroup=Group run_experiment running_module="
+        "Experiment Results TrialGroup=Group run_experiment trial_file"
     ),
-    "fedhist.simulations.experiments.sources": "drawn_once names_of",
+    "fedhist.simulations.experiments.sources": "names_of",
     "fedhist.simulations.experiments.summaries": "Summary summarise",
     "fedhist.simulations.experiments.table_open": "table_open_module=",
     "fedhist.simulations.experiments.tables": "Row write_csv",
-    "fedhist.simulations.experiments.trials": "Cell CellTrials Measured PaperPlan exact_threshold run_cells",
-    "fedhist.simulations.experiments.user_sets": "FILE SYNTHETIC Store UserSet draw_users trial_seed",
+    "fedhist.simulations.experiments.trials": (
+        "Cell FILE PaperPlan SYNTHETIC Trials UserSet digest_of draw_users exact_threshold trial_seed"
+    ),
     "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
-    "fedhist.simulations.experiments.workers": "run_tasks",
     "fedhist.simulations.faults": "FaultAssignment FaultKind faults_of",
     "fedhist.simulations.given_users": "GivenUsers",
     "fedhist.simulations.paper.baselines": (
