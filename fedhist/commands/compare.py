@@ -18,7 +18,6 @@ from fedhist.protocol.errors import NotWritten
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS, SIZED
 from fedhist.simulations.experiments.choices import (
-    COMPARING,
     DEFAULT_PARTICIPANTS,
     NONE,
     PAPER_DELTA,
@@ -101,7 +100,7 @@ def _listed(name: str, **more: Any) -> dict[str, Any]:
         "nodes",
         "best_by",
     ),
-    *("plugin", "trials", "seed", "workers", "engine", "ray_address", "out", "as_json"),
+    *("plugin", "trials", "seed", "workers", "out", "as_json"),
     **{name: _listed(name) for name in _SEVERAL if name not in ("delta", "debias")},
     delta=_listed("delta", help=f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."),
     debias=_listed("debias", help=f"{FIELDS['debias'].meaning} {NONE} in the list is the method without."),
@@ -134,17 +133,8 @@ def _listed(name: str, **more: Any) -> dict[str, Any]:
     best_by={"type": click.Choice(list(RANKINGS)), "default": "loss"},
     seed={"default": 0, "help": "The seed that all trials follow from."},
     workers={"help": "The number of processes. [default: one for each core]"},
-    engine={
-        "type": click.Choice(COMPARING),
-        "default": COMPARING[0],
-        "help": "Where trials run: in processes on this machine, or on Ray. The rows are the same.",
-    },
-    ray_address={
-        "help": "For --engine ray: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or recorded "
-        "on this machine. All its machines must see the folder of --out. Without it, Ray runs on this machine alone."
-    },
     out={
-        "help": "Folder of the journal, table.csv, table.parquet and the figure; the same command with the same folder "
+        "help": "Folder of the trials, table.csv, table.parquet and the figure; the same command with the same folder "
         "goes on where it was stopped. [default: fedhist-compare-TIME; none with --json]"
     },
     as_json={"help": "Print the rows as a JSON array on stdout and nothing else."},
@@ -162,9 +152,7 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     from fedhist.simulations.workbench.compare import grid_of, run_comparison
 
     settings, _ = plan_settings(context, flags)
-    own = {
-        name: settings.pop(name) for name in ("trials", "seed", "workers", "engine", "ray_address", "best_by")
-    }
+    own = {name: settings.pop(name) for name in ("trials", "seed", "workers", "best_by")}
     as_json, out, nodes = (settings.pop(name) for name in ("as_json", "out", "nodes"))
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
@@ -213,7 +201,7 @@ def _sources(flags: dict[str, Any]) -> Sources:
 
 @contextmanager
 def resumable(out: Path | None) -> Iterator[None]:
-    """After Ctrl-C or a full disk inside, the journal stays as it is and the message says how to go on.
+    """After Ctrl-C or a full disk inside, finished trials stay in their file and the message says how to go on.
 
     Without a folder of the user's, `working_folder` reports what the disk refused.
     """

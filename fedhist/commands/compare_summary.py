@@ -15,8 +15,7 @@ from fedhist.protocol.item_lists import origin_of
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plugins import used_by
 from fedhist.simulations.datasets.loading import Wanted
-from fedhist.simulations.experiments.journal import JOURNAL
-from fedhist.simulations.experiments.running import NOT_PRIVATE
+from fedhist.simulations.experiments.running import NOT_PRIVATE, TRIALS
 from fedhist.simulations.experiments.tables import interval_text, print_rows
 from fedhist.simulations.report.comparison import Answer, cost_words, varied_numbers
 from fedhist.simulations.workbench.compare import Comparison
@@ -74,7 +73,7 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
         echo(text)
     click.echo(NOT_PRIVATE)
     if out is not None:
-        echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {JOURNAL}")
+        echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {TRIALS}")
         echo(f"a page with charts: fedhist report {shlex.quote(str(out))}")
 
 

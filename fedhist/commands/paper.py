@@ -25,9 +25,8 @@ from fedhist.simulations.experiments.figure_bounded import figure_bounded
 from fedhist.simulations.experiments.figure_debias import figure_debias
 from fedhist.simulations.experiments.figure_open import figure_open
 from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
-from fedhist.simulations.experiments.journal import make_folder
 from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
-from fedhist.simulations.experiments.running import NOT_PRIVATE, mark_not_private
+from fedhist.simulations.experiments.running import NOT_PRIVATE, make_folder, mark_not_private
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
@@ -52,7 +51,7 @@ OPTIONS = options(
     workers={"help": "Number of processes. [default: one per core]"},
     out={
         "default": OUT,
-        "help": "Folder of tables, figures and journals; the same command resumes where it was stopped.",
+        "help": "Folder of tables, figures and trials; the same command resumes where it was stopped.",
     },
     as_json={"help": "Print reports as a JSON array and nothing else."},
 )
@@ -122,7 +121,7 @@ def run_reports(
     if vocabulary is not None and not data:
         raise InvalidInput("--vocabulary needs --data", allowed="--vocabulary with a .npz")
     count = check_workers(workers)
-    files = tuple(read_file(path, vocabulary) for path in data)
+    files = tuple(read_file(path, vocabulary, seed) for path in data)
     if names == ("table-words",):
         check_words(files)
     alone = len(names) == 1

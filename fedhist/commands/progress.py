@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.events import Event, Heard, Read
-from fedhist.simulations.experiments import Counting
+from fedhist.simulations.experiments.choices import Counting
 from fedhist.simulations.workbench.watching import Watcher
 
 if TYPE_CHECKING:

@@ -47,6 +47,11 @@ def why_alone(population: Population) -> str:
         return "parts would show how many users there are"
     if not isinstance(population, Divisible):
         return "the population has no method part()"
+    return why_not_forked()
+
+
+def why_not_forked() -> str:
+    """Why no process can be forked here; empty where it can."""
     if not hasattr(os, "fork") or sys.platform == "darwin":
         # On macOS a forked process may crash in the system's own libraries.
         return f"processes can't be forked on {sys.platform}"

@@ -1,4 +1,4 @@
-"""Passes over all users in several forked processes, which see a population in memory without a copy.
+"""Work in several forked processes, which see what is in memory without a copy: passes over all users, and trials.
 
 The processes are forked once, for all passes of a run: a fork copies the page tables of this process, which takes as
 long as a pass over a small population. In a pass a worker is handed a part of the users at a time, says when it is done
@@ -16,17 +16,19 @@ import pickle
 import signal
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from fedhist.protocol.errors import FedhistError, RoundFailed
 from fedhist.protocol.histograms import Divisible
 from fedhist.protocol.plugins import blamed
 from fedhist.server.disk import held_off
+from fedhist.simulations.engines.cores import why_not_forked
 from fedhist.simulations.engines.passes import Seen, Tally, block_of, check_part, split, unseen
 
 # Enough of them that no worker waits long for the last one.
@@ -39,6 +41,7 @@ _ENDED = (
 )
 
 Part = tuple[int, int]
+T = TypeVar("T")
 
 
 class _Pass(NamedTuple):
@@ -89,77 +92,116 @@ class ForkedCrew:
         """The sums over all users. RoundFailed if a worker dies; then the others are ended as well."""
         try:
             if not self._pipes:
-                self._start()
+                self._pipes = forked(
+                    self._running, self._workers, partial(_passes, self._population, os.getpid())
+                )
             found = self._collect(list(tallies), seen)
         except BaseException:
             self._running.close()
             raise
         return [tally.plus([sums[place] for sums in found]) for place, tally in enumerate(tallies)]
 
-    def _start(self) -> None:
-        for name in _USED:
-            import_module(name)
-        fork = multiprocessing.get_context("fork")
-        for _ in range(self._workers):
-            with held_off(starting=True), warnings.catch_warnings():
-                # Python 3.12 warns of forks in a process with threads; see above why a worker may be one.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                ours, theirs = fork.Pipe()
-                self._pipes.append(ours)
-                self._running.callback(ours.close)
-                worker = fork.Process(
-                    target=_work,
-                    args=(theirs, tuple(self._pipes), os.getpid(), self._population),
-                    daemon=True,
-                )
-                worker.start()
-                theirs.close()
-                self._running.callback(worker.join)
-                self._running.callback(worker.kill)
-
     def _collect(self, tallies: list[Tally[Any]], seen: Seen) -> list[list[Any]]:
         """Hand out all parts; the sums of each worker."""
         left, given = deque(self._parts), dict[Connection, Part]()
         for pipe in self._pipes:
             given[pipe] = left.popleft()
-            _send(pipe, _Pass(tallies))
-            _send(pipe, given[pipe])
+            send(pipe, _Pass(tallies))
+            send(pipe, given[pipe])
         found: list[list[Any]] = []
         waiting = set(self._pipes)
         while waiting:
             for ready in wait(list(waiting)):
                 pipe = cast(Connection, ready)
-                match _receive(pipe):
+                match receive(pipe):
                     case _Done(users=users):
                         check_part(*given.pop(pipe), users)
                         seen(users)
                         if left:
                             given[pipe] = left.popleft()
-                        _send(pipe, given.get(pipe))
+                        send(pipe, given.get(pipe))
                     case _Sums(of=sums):
                         found.append(sums)
                         waiting.discard(pipe)
-                    case _Problem(error=error):
-                        raise pickle.loads(error)  # noqa: S301 - from our own process
         return found
 
 
-def _send(pipe: Connection, message: object) -> None:
+def forked(running: ExitStack, workers: int, work: Callable[[Connection], None]) -> list[Connection]:
+    """Fork processes that do this work, and return our ends of their pipes.
+
+    They have what this process has in memory, ignore Ctrl-C, and end with the stack or when this process does. An error
+    comes through the pipe.
+    """
+    for name in _USED:
+        import_module(name)
+    fork, pipes = multiprocessing.get_context("fork"), list[Connection]()
+    for _ in range(workers):
+        with held_off(starting=True), warnings.catch_warnings():
+            # Python 3.12 warns of forks in a process with threads; see above why a worker may be one.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            ours, theirs = fork.Pipe()
+            pipes.append(ours)
+            running.callback(ours.close)
+            worker = fork.Process(target=_work, args=(theirs, tuple(pipes), work), daemon=True)
+            worker.start()
+            theirs.close()
+            running.callback(worker.join)
+            running.callback(worker.kill)
+    return pipes
+
+
+def in_processes(count: int, work: Callable[[int], Iterable[T]], workers: int) -> Iterator[T]:
+    """What the tasks 0 to count - 1 yield, as it comes: from this process, or from forked ones that take one each."""
+    if min(workers, count) < 2 or why_not_forked():
+        for number in range(count):
+            yield from work(number)
+        return
+    with ExitStack() as running:
+        left, busy = deque(range(count)), set[Connection]()
+        for pipe in forked(running, min(workers, count), partial(_tasks, work)):
+            send(pipe, left.popleft())
+            busy.add(pipe)
+        while busy:
+            for ready in wait(list(busy)):
+                pipe = cast(Connection, ready)
+                match receive(pipe):
+                    case [found]:
+                        yield cast(T, found)
+                    case None if left:
+                        send(pipe, left.popleft())
+                    case None:
+                        busy.discard(pipe)
+
+
+def _tasks(work: Callable[[int], Iterable[object]], pipe: Connection) -> None:
+    """A worker: does one task after the other."""
+    while True:
+        for found in work(pipe.recv()):
+            pipe.send([found])
+        pipe.send(None)
+
+
+def send(pipe: Connection, message: object) -> None:
+    """Tell a worker; RoundFailed if it has ended."""
     try:
         pipe.send(message)
     except OSError:
         raise RoundFailed(_ENDED, code="worker-ended") from None
 
 
-def _receive(pipe: Connection) -> object:
+def receive(pipe: Connection) -> object:
+    """What a worker says; RoundFailed if it has ended, and its own error if it failed."""
     try:
-        return pipe.recv()
+        received = pipe.recv()
     except (EOFError, OSError, pickle.UnpicklingError):
         raise RoundFailed(_ENDED, code="worker-ended") from None
+    if isinstance(received, _Problem):
+        raise pickle.loads(received.error)  # noqa: S301 - from our own process
+    return received
 
 
-def _work(pipe: Connection, others: Sequence[Connection], parent: int, population: Divisible) -> None:
-    """A worker: makes its share of every pass, until there are no more or nobody waits for it."""
+def _work(pipe: Connection, others: Sequence[Connection], work: Callable[[Connection], None]) -> None:
+    """A worker, until there is no more to do or nobody waits for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # A collection would touch, and so copy, every object of the parent.
@@ -168,18 +210,7 @@ def _work(pipe: Connection, others: Sequence[Connection], parent: int, populatio
     for other in others:
         other.close()
     try:
-        while True:
-            adding = [tally.begin(population) for tally in pipe.recv().tallies]
-            while (part := pipe.recv()) is not None:
-                users = 0
-                for shard in population.part(*part).shards():
-                    if os.getppid() != parent:
-                        return
-                    for one in adding:
-                        one.add(shard)
-                    users += shard.users
-                pipe.send(_Done(users))
-            pipe.send(_Sums([one.result() for one in adding]))
+        work(pipe)
     except (EOFError, ConnectionError):
         return
     except BaseException as problem:
@@ -187,6 +218,22 @@ def _work(pipe: Connection, others: Sequence[Connection], parent: int, populatio
             pipe.send(_Problem(portable(problem)))
         except OSError:
             return
+
+
+def _passes(population: Divisible, parent: int, pipe: Connection) -> None:
+    """A worker: makes its share of every pass."""
+    while True:
+        adding = [tally.begin(population) for tally in pipe.recv().tallies]
+        while (part := pipe.recv()) is not None:
+            users = 0
+            for shard in population.part(*part).shards():
+                if os.getppid() != parent:
+                    return
+                for one in adding:
+                    one.add(shard)
+                users += shard.users
+            pipe.send(_Done(users))
+        pipe.send(_Sums([one.result() for one in adding]))
 
 
 def portable(problem: BaseException) -> bytes:

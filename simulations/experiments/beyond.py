@@ -11,8 +11,7 @@ from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.paper.figures import draw_beyond
 
 SAME_TOTAL = (

@@ -30,5 +30,12 @@ SINGLE = (
 RANKINGS = {"loss": "loss", "estimate-loss": "estimate"}
 """What methods can be ranked by, and what a trial calls it."""
 
-COMPARING = ("in-process", "ray")
-"""Where trials can run."""
+
+class Counting:
+    """Follows the progress of an experiment and shows nothing, as for pipes and files."""
+
+    def begin(self, total: int, left: int) -> None:
+        """Start with this number of trials in total, and this number left to do."""
+
+    def advance(self) -> None:
+        """One more trial is done."""

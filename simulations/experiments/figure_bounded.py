@@ -8,8 +8,7 @@ from typing import Any
 from fedhist.simulations.experiments.paper_setup import BUDGET, NO_NUMBERS, Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.paper.figures import draw_bounded
 

@@ -8,8 +8,7 @@ from statistics import median
 from fedhist.simulations.experiments.paper_setup import NO_NUMBERS, Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.paper.figures import draw_debias
 

@@ -16,8 +16,7 @@ from fedhist.simulations.experiments.paper_setup import NO_NUMBERS, Report, Setu
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.table_open import READINGS, SETTINGS
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet, draw_users
+from fedhist.simulations.experiments.trials import Cell, UserSet, draw_users
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.paper.figures import draw_bound
 

@@ -9,8 +9,7 @@ from fedhist.simulations.experiments.figure_bounded import COLUMNS, SETTINGS, SI
 from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet, draw_users
+from fedhist.simulations.experiments.trials import Cell, UserSet, draw_users
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.paper.figures import draw_sparsity
 

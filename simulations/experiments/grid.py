@@ -14,8 +14,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.server.selection import SELECTORS
 from fedhist.server.steps import check_runnable
 from fedhist.simulations.experiments.choices import DEFAULT_PARTICIPANTS, NONE
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.trials import Cell, UserSet
 
 MAX_CELLS = 10_000
 _REASONS_SHOWN = 5

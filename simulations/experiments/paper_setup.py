@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedhist.client.files.read import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.item_lists import read_items
-from fedhist.simulations.datasets.registry import is_synthetic
-from fedhist.simulations.experiments import Counting
-from fedhist.simulations.experiments.choices import PAPER_DELTA
-from fedhist.simulations.experiments.journal import fingerprint
-from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
-from fedhist.simulations.experiments.sources import check_different, drawn_digest, drawn_once, names_of
+from fedhist.simulations.datasets.loading import Wanted, load
+from fedhist.simulations.datasets.synthetic import materialise
+from fedhist.simulations.experiments.choices import PAPER_DELTA, Counting
+from fedhist.simulations.experiments.running import Done, Experiment, Group, Results, run_experiment
+from fedhist.simulations.experiments.sources import check_different, names_of
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
+from fedhist.simulations.experiments.trials import FILE, SYNTHETIC, UserSet, digest_of
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.population_checks import check_not_empty
 
@@ -42,7 +41,7 @@ class DataFile:
 
     Args:
         path: the file, or `synthetic:NAME?key=value`.
-        digest: stands for the content in seeds and fingerprints.
+        digest: stands for the content in seeds.
         population: the users.
         name: the name in tables; a Setup gives its files different names.
     """
@@ -51,16 +50,6 @@ class DataFile:
     digest: str
     population: SparsePopulation
     name: str
-
-    def seeded(self, seed: int) -> DataFile:
-        """A synthetic population drawn from this seed; a file as it is."""
-        if not is_synthetic(str(self.path)):
-            return self
-        digest = drawn_digest(str(self.path), seed)
-        # A Setup is often copied, and its populations need not be drawn again.
-        if digest == self.digest:
-            return self
-        return replace(self, digest=digest, population=drawn_once(str(self.path), seed))
 
     @property
     def is_sentiment140(self) -> bool:
@@ -76,8 +65,8 @@ class Setup:
         quick: a short version with fewer trials and users.
         seed: determines all trials.
         workers: the number of processes.
-        out: the folder of journals, tables and figures.
-        data: the user's files. Two with the same content are refused; synthetic ones are drawn from the seed.
+        out: the folder of trials, tables and figures.
+        data: the user's files. Two with the same content are refused.
         counting: follows the progress.
         alone: True if the user named this experiment. Files that it can't use are then refused; among all experiments
             they only get a note.
@@ -92,8 +81,9 @@ class Setup:
     alone: bool = False
 
     def __post_init__(self) -> None:
-        by_path = {file.path: file.seeded(self.seed) for file in self.data}
-        check_different({path: file.digest for path, file in by_path.items()})
+        by_path, contents = {file.path: file for file in self.data}, dict[str, str]()
+        for path, file in by_path.items():
+            check_different(contents, file.digest, str(path))
         names = names_of(list(by_path), taken=SYNTHETIC)
         data = tuple(replace(file, name=names[path]) for path, file in by_path.items())
         object.__setattr__(self, "data", data)
@@ -105,22 +95,22 @@ class Setup:
     def run(
         self, name: str, groups: Sequence[Group], populations: dict[UserSet, SparsePopulation] | None = None
     ) -> Results:
-        """Run the cells; synthetic sets share a journal, and each choice of files has its own."""
+        """Run the cells; synthetic sets share a folder, and each choice of files has its own."""
         base = f"{name}-quick" if self.quick else name
-        done: dict[tuple[str, int], Mapping[str, float]] = {}
+        done: Done = {}
         for of_files in (False, True):
             chosen = tuple(
                 Group(cells, group.trials)
                 for group in groups
-                if (cells := tuple(cell for cell in group.cells if cell.users.is_file == of_files))
+                if (cells := tuple(cell for cell in group.cells if (cell.users.kind == FILE) == of_files))
             )
             if chosen:
-                part = Experiment(seed=self.seed, groups=chosen)
-                keys = sorted({cell.users.key for group in chosen for cell in group.cells})
-                place = f"{base}-{fingerprint({'sets': keys})[:8]}" if of_files else base
-                folder, files = self.out / "journals" / place, populations or {}
-                found = run_experiment(part, folder, files, workers=self.workers, counting=self.counting)
-                done |= found.done
+                keys = " ".join(sorted({cell.users.key for group in chosen for cell in group.cells}))
+                place = f"{base}-{hashlib.sha256(keys.encode()).hexdigest()[:8]}" if of_files else base
+                part, folder = Experiment(seed=self.seed, groups=chosen), self.out / "trials" / place
+                done |= run_experiment(
+                    part, folder, populations or {}, workers=self.workers, counting=self.counting
+                ).done
         return Results(done, Experiment(seed=self.seed, groups=tuple(groups)))
 
     def tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
@@ -186,20 +176,14 @@ class Report:
     notes: Sequence[str] = ()
 
 
-def read_file(path: Path, vocabulary: Path | None) -> DataFile:
-    """The population of a file or a synthetic one; the names of a matrix's columns may be in a second file.
-
-    A synthetic one is drawn from seed 0 here, to check its name; the Setup draws it again from its own seed.
-    """
-    if is_synthetic(str(path)):
-        population, digest = drawn_once(str(path), 0), drawn_digest(str(path), 0)
-    else:
-        digest = file_digest(path)
-        population = read_population(path, seed=0)
+def read_file(path: Path, vocabulary: Path | None, seed: int) -> DataFile:
+    """The users of a file, or of a synthetic population of this seed; a matrix's columns may have names beside it."""
+    wanted = Wanted(data=path)
+    population = materialise(load(wanted, seed if wanted.synthetic else 0).population)
     check_not_empty(population)
     if vocabulary is not None:
         population = _named(population, path, vocabulary)
-    return DataFile(path, digest, population, path.stem)
+    return DataFile(path, digest_of(population), population, path.stem)
 
 
 def _named(population: SparsePopulation, path: Path, vocabulary: Path) -> SparsePopulation:

@@ -1,32 +1,33 @@
-"""Runs the cells of an experiment: splits them into tasks for the workers and keeps the results in the journal."""
+"""Experiments: trials in one pool of processes, a row for each in a file that the next run goes on with."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO, Any
 
 from fedhist import __version__
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import NotWritten
-from fedhist.protocol.plugins import files_for, named_by
+from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.plugins import named_by
 from fedhist.server.disk import new_file, why_refused
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
-from fedhist.simulations.experiments import Counting
-from fedhist.simulations.experiments.journal import Journal, open_journal
-from fedhist.simulations.experiments.ray_tasks import OnRay
+from fedhist.simulations.engines.forked_crew import in_processes
+from fedhist.simulations.experiments.choices import Counting
 from fedhist.simulations.experiments.summaries import Summary, summarise
-from fedhist.simulations.experiments.trials import Cell, CellTrials, Measured
-from fedhist.simulations.experiments.user_sets import Store, UserSet
-from fedhist.simulations.experiments.workers import run_tasks
+from fedhist.simulations.experiments.trials import Cell, Trials, UserSet, Values
 
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
-STORE = ".users"
-Left = Mapping[tuple[str, int], Mapping[str, Cell]]
-Done = Mapping[tuple[str, int], Mapping[str, float]]
+TRIALS = "trials.jsonl"
+Done = dict[tuple[str, int], Values]
+"""The results of trials, by the key of their cell and their number."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,21 @@ class Experiment:
     seed: int
     groups: tuple[Group, ...]
 
-    def description(self) -> dict[str, object]:
-        """Everything that a trial depends on. The number of trials is not part of it: more may be added later."""
-        cells = sorted({cell.key for group in self.groups for cell in group.cells})
-        return {"fedhist": __version__, "seed": self.seed, "cells": cells, "plugins": self.plugins()}
-
-    def plugins(self) -> list[str]:
-        """The methods from outside that its cells use, by name and version."""
-        settings = [cell.settings for group in self.groups for cell in group.cells]
-        found = {name for one in settings for name in named_by(one.get("selector"), one.get("release"))}
-        return sorted(found)
+    def settings(self) -> dict[str, object]:
+        """What a trial depends on, in words of a refusal. The number of trials is not part of it: more may follow."""
+        cells = [cell for group in self.groups for cell in group.cells]
+        used = {
+            name
+            for cell in cells
+            for name in named_by(cell.settings.get("selector"), cell.settings.get("release"))
+        }
+        keys = " ".join(sorted({cell.key for cell in cells}))
+        return {
+            "version of fedhist": __version__,
+            "seed": self.seed,
+            "version of plug-ins": sorted(used),
+            "data or settings": hashlib.sha256(keys.encode()).hexdigest(),
+        }
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,131 @@ class Results:
         return summarise([a - b for a, b in pairs])
 
 
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    populations: Mapping[UserSet, SparsePopulation],
+    *,
+    workers: int,
+    counting: Counting,
+) -> Results:
+    """Run all trials that the folder's file does not have yet, and return all results.
+
+    Args:
+        experiment: what to run.
+        folder: of the file.
+        populations: the users of the sets that are the same in every trial.
+        workers: the number of processes.
+        counting: follows the progress.
+    """
+    with trial_file(folder, experiment.settings()) as (done, file):
+        mark_not_private(folder)
+        left: dict[tuple[str, int], dict[str, Cell]] = defaultdict(dict)
+        for group in experiment.groups:
+            for cell in group.cells:
+                for trial in range(group.trials):
+                    if (cell.key, trial) not in done:
+                        left[cell.users.key, trial][cell.key] = cell
+        counting.begin(
+            sum(len(group.cells) * group.trials for group in experiment.groups), sum(map(len, left.values()))
+        )
+        # Enough tasks that every worker has some.
+        pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
+        tasks = [
+            (trial, tuple(cells.values())[piece::pieces])
+            for (_, trial), cells in left.items()
+            for piece in range(min(pieces, len(cells)))
+        ]
+        trials = Trials(experiment.seed, {users.key: whole for users, whole in populations.items()})
+
+        def work(number: int) -> Iterator[tuple[str, int, Values]]:
+            trial, cells = tasks[number]
+            for cell, values in zip(cells, trials.run(trial, cells), strict=True):
+                yield cell.key, trial, values
+
+        for key, trial, values in in_processes(len(tasks), work, workers):
+            file.write(json.dumps({"cell": key, "trial": trial, "values": values}).encode() + b"\n")
+            file.flush()
+            done[key, trial] = values
+            counting.advance()
+        return Results(done, experiment)
+
+
+@contextmanager
+def trial_file(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[Done, IO[bytes]]]:
+    """The trials of these settings that the folder has, and the file to add others to.
+
+    A folder that holds anything else is refused and left as it is. A last line that a kill cut off is dropped.
+    """
+    make_folder(folder)
+    header = json.dumps({"settings": settings}).encode() + b"\n"
+    try:
+        names = {path.name for path in folder.iterdir()}
+        if names and TRIALS not in names:
+            raise _something_else(folder)
+        file = (folder / TRIALS).open("a+b")
+    except OSError as error:
+        raise _not_writable(folder, error) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidFile(
+                f"another fedhist is at work in {folder}",
+                allowed="one run in a folder at a time",
+                advice="wait for it to end, or name another folder with --out",
+                code="at-work",
+            ) from None
+        file.seek(0)
+        text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        if not whole and header.startswith(text) and names <= {TRIALS}:
+            whole = header
+            file.truncate(0)
+            file.write(header)
+            file.flush()
+        done = _rows(whole, folder, settings)
+        file.truncate(len(whole))
+        yield done, file
+
+
+def _rows(whole: bytes, folder: Path, settings: Mapping[str, Any]) -> Done:
+    first, *lines = whole.split(b"\n")[:-1] or [b""]
+    try:
+        found = json.loads(first)["settings"]
+        others = [name for name in settings if found[name] != settings[name]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _something_else(folder) from None
+    if others:
+        raise _refused(
+            f"the trials in {folder} were made with another {' and '.join(others)}",
+            "a new folder, or the command with which this one was made",
+            "other-settings",
+        )
+    try:
+        return {(row["cell"], int(row["trial"])): dict(row["values"]) for row in map(json.loads, lines)}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise _refused(
+            f"{folder / TRIALS} is damaged", "rows as fedhist writes them", "damaged-trials"
+        ) from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder unless it exists; a place where it can't be made is refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error) from None
+
+
+def mark_not_private(folder: Path) -> None:
+    """Mark the folder as not private before anything else is written to it."""
+    mark = folder / NOT_PRIVATE_FILE
+    if not mark.exists():
+        with new_file(mark, force=True) as file:
+            file.write(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n".encode())
+
+
 @contextmanager
 def working_folder(out: Path | None) -> Iterator[Path]:
     """The folder to work in: the user's, or a temporary one.
@@ -99,92 +230,16 @@ def working_folder(out: Path | None) -> Iterator[Path]:
         ) from None
 
 
-def mark_not_private(folder: Path) -> None:
-    """Mark the folder as not private before anything else is written to it."""
-    mark = folder / NOT_PRIVATE_FILE
-    if not mark.exists():
-        with new_file(mark, force=True) as file:
-            file.write(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n".encode())
+def _something_else(folder: Path) -> InvalidFile:
+    problem = f"{folder} holds something other than an experiment"
+    return _refused(problem, "a new folder, or that of the same experiment", "not-an-experiment")
 
 
-def run_experiment(
-    experiment: Experiment,
-    folder: Path,
-    populations: Mapping[UserSet, SparsePopulation],
-    *,
-    workers: int,
-    counting: Counting,
-    on_ray: OnRay | None = None,
-) -> Results:
-    """Run all trials that the folder's journal does not have yet, and return all results.
-
-    Args:
-        experiment: what to run.
-        folder: the folder of the journal; the stored populations are removed at the end, also after an error.
-        populations: the users of the sets that come from files.
-        workers: the number of processes.
-        counting: follows the progress.
-        on_ray: runs the trials on Ray, in as many processes as it has cores; None runs them here.
-    """
-    with open_journal(folder, experiment.description()) as journal:
-        mark_not_private(folder)
-        store = Store(folder / STORE)
-        # The remains of a killed run are not trusted.
-        store.clear()
-        left = _left(experiment, journal)
-        total = sum(len(group.cells) * group.trials for group in experiment.groups)
-        counting.begin(total, sum(map(len, left.values())))
-        try:
-            for users, population in populations.items() if left else ():
-                store.put(users, population)
-            for measured in _measured(experiment, left, store, workers=workers, on_ray=on_ray):
-                journal.add(measured)
-                counting.advance()
-        finally:
-            store.clear()
-        return Results(dict(journal.done), experiment)
+def _not_writable(folder: Path, error: OSError) -> InvalidFile:
+    return _refused(
+        f"can't write into {folder} ({error.strerror or error})", "a writable folder", "not-writable"
+    )
 
 
-def _measured(
-    experiment: Experiment,
-    left: Left,
-    store: Store,
-    *,
-    workers: int,
-    on_ray: OnRay | None,
-) -> Iterator[Measured]:
-    """The missing trials, as they are finished."""
-    if on_ray is None or not left:
-        plugins = (
-            files_for(experiment.plugins(), "worker processes (workers=1 needs none)") if workers > 1 else ()
-        )
-        yield from run_tasks(
-            _tasks(experiment.seed, left, workers), store=store, workers=workers, plugins=plugins
-        )
-        return
-    with on_ray.running(store) as cores:
-        plugins = files_for(experiment.plugins(), "Ray's workers")
-        yield from on_ray.run(_tasks(experiment.seed, left, cores), store=store, plugins=plugins)
-
-
-def _left(experiment: Experiment, journal: Journal) -> Left:
-    """The cells whose trial the journal does not have, by users and trial."""
-    left: dict[tuple[str, int], dict[str, Cell]] = defaultdict(dict)
-    for group in experiment.groups:
-        for cell in group.cells:
-            for trial in range(group.trials):
-                if (cell.key, trial) not in journal.done:
-                    left[cell.users.key, trial][cell.key] = cell
-    return left
-
-
-def _tasks(seed: int, left: Left, workers: int) -> list[CellTrials]:
-    """The missing trials, in enough pieces for all workers."""
-    pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
-    tasks = []
-    for (_, trial), of_trial in left.items():
-        cells = tuple(of_trial.values())
-        size = -(-len(cells) // pieces)
-        for first in range(0, len(cells), size):
-            tasks.append(CellTrials(seed, trial, cells[first : first + size]))
-    return tasks
+def _refused(problem: str, allowed: str, code: str) -> InvalidFile:
+    return InvalidFile(problem, allowed=allowed, advice="name another folder with --out", code=code)

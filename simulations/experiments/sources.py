@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.item_lists import read_items
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
-from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
+from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.datasets.registry import PREFIX, is_synthetic
 from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
+from fedhist.simulations.experiments.trials import FILE, UserSet, digest_of
 from fedhist.simulations.population_checks import check_not_empty
-
-_Name = TypeVar("_Name", str, Path)
-_TAG = b"fedhist/1/experiment/drawn-once/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +39,7 @@ class Sources:
 
     def wanted(self, name: str) -> Wanted:
         """The data of this name, as a run would be asked for it."""
-        made = _synthetic(self.data[name])
-        if not made:
+        if not (isinstance(self.data[name], str | Path) and is_synthetic(str(self.data[name]))):
             return replace(self.reading, data=self.data[name])
         return Wanted(data=self.data[name], users=self.users, open_domain=self.reading.open_domain)
 
@@ -95,76 +86,68 @@ class LoadedSets:
 
 
 def load_sets(sources: Sources, seed: int) -> LoadedSets:
-    """All sets; a file is read once, also where several numbers of its items are kept."""
+    """All sets; data is read or drawn once, also where several numbers of its items are kept."""
     _check_reading(sources)
-    shown = {name: str(data) if _is_file(data) else name for name, data in sources.data.items()}
-    digests = {
-        shown[name]: _digest(sources.wanted(name)) for name, data in sources.data.items() if _is_file(data)
-    }
-    check_different(digests)
     loaded = LoadedSets()
-    for name, data in sources.data.items():
-        if _synthetic(data):
-            _add_drawn(loaded, sources, name, str(data), seed)
-        else:
-            digests[shown[name]] = _add_data(loaded, sources, name, digests.get(shown[name]))
-    check_different(digests)
+    contents: dict[str, str] = {}
+    for name in sources.data:
+        wanted = sources.wanted(name)
+        for items in (sources.items or (None,)) if wanted.synthetic else (None,):
+            asked = replace(wanted, items=items)
+            read, population = _read(name, asked, seed, alone=len(sources.data) == 1)
+            loaded.frame_kind = loaded.frame_kind or read.frame_kind
+            for note in () if wanted.synthetic else read.notes:
+                # That a list was inferred from the data makes a release not private; no comparison is.
+                if "not private" not in note:
+                    loaded.note(note)
+            called, content = _with_items(name, items, sources), digest_of(population)
+            check_different(contents, content, called)
+            for top in loaded.tops(called, population.domain_size, sources.top_items):
+                users = UserSet(kind=FILE, name=called, content=content, top_items=top)
+                loaded.add(users, (population.users, top or population.domain_size), asked, population)
     count = DEFAULT_USERS if sources.users is None else sources.users
     for kind in sources.kinds:
         for items in sources.items or (DEFAULT_ITEMS,):
             called = _with_items(kind, items, sources)
-            wanted = Wanted(data=f"{PREFIX}{kind}", users=count, items=items)
             for top in loaded.tops(called, items, sources.top_items):
                 users = UserSet(kind=kind, name=called, users=count, items=items, top_items=top)
-                loaded.add(users, (count, top or items), wanted)
+                asked = Wanted(data=f"{PREFIX}{kind}", users=count, items=items)
+                loaded.add(users, (count, top or items), asked)
     return loaded
 
 
-def _add_data(loaded: LoadedSets, sources: Sources, name: str, content: str | None) -> str:
-    """Read data and add its sets; returns the digest of its content."""
-    wanted = sources.wanted(name)
+def _read(name: str, wanted: Wanted, seed: int, *, alone: bool) -> tuple[Loaded, SparsePopulation]:
+    """Data and its users; an error says of which, where there are several."""
     try:
-        read = load(wanted, 0)
+        # The order of a table's users decides how those above a bound are rounded: it is the same in every run.
+        read = load(wanted, seed if wanted.synthetic else 0)
         population = materialise(read.population)
         check_not_empty(population)
     except InvalidInput as refusal:
-        if len(sources.data) == 1:
+        if alone:
             raise
-        which = f"{name}: {refusal.problem}"
         raise type(refusal)(
-            which, allowed=refusal.allowed, advice=refusal.advice, code=refusal.code
+            f"{name}: {refusal.problem}", allowed=refusal.allowed, advice=refusal.advice, code=refusal.code
         ) from None
-    content = content or _population_digest(population)
-    loaded.frame_kind = loaded.frame_kind or read.frame_kind
-    for note in read.notes:
-        # That a list was inferred from the data makes a release not private; no comparison is.
-        if "not private" not in note:
-            loaded.note(note)
-    for top in loaded.tops(name, population.domain_size, sources.top_items):
-        users = UserSet(kind=FILE, name=name, content=content, top_items=top)
-        loaded.add(users, (population.users, top or population.domain_size), wanted, population)
-    return content
+    return read, population
 
 
-def _add_drawn(loaded: LoadedSets, sources: Sources, name: str, text: str, seed: int) -> None:
-    """Draw the users of `synthetic:NAME?...` once and add their sets."""
-    for items in sources.items or (None,):
-        size = {"users": sources.users, "items": items}
-        population = drawn_once(text, seed, **size)
-        check_not_empty(population)
-        called = _with_items(name, items, sources)
-        for top in loaded.tops(called, population.domain_size, sources.top_items):
-            content = drawn_digest(text, seed, **size)
-            users = UserSet(kind=FILE, name=called, content=content, top_items=top)
-            shape = (population.users, top or population.domain_size)
-            loaded.add(users, shape, replace(sources.wanted(name), items=items), population)
+def check_different(contents: dict[str, str], content: str, name: str) -> None:
+    """Refuse a population with the content of another: they would share one row, under one of their names."""
+    if content in contents:
+        raise InvalidInput(
+            f"{contents[content]} and {name} have the same content",
+            allowed="each population once",
+            code="same-data",
+        )
+    contents[content] = name
 
 
 def _check_reading(sources: Sources) -> None:
     """Refuse what only files and frames have, where there are none, and a list beside another choice of items."""
     reading = sources.reading
     listed = reading.items_file is not None or reading.item_names is not None
-    read = [data for data in sources.data.values() if not _synthetic(data)]
+    read = [name for name in sources.data if not sources.wanted(name).synthetic]
     if listed and (not read or sources.top_items):
         raise InvalidInput(
             "--items-file names the domain of a data file",
@@ -216,64 +199,6 @@ def _names(path: Path) -> list[str]:
         return [str(path).removeprefix(PREFIX), str(path)]
     parts = path.absolute().parts
     return [path.stem, *("/".join(parts[-count:]) for count in range(1, len(parts) + 1))]
-
-
-def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
-    """The users of `synthetic:NAME?...`, the same in every trial, like a file's: those of `fedhist run`."""
-    return materialise(make_population(text, seed=seed, **sizes))
-
-
-def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
-    """The digest of `drawn_once`, whose users are a function of these arguments alone."""
-    content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
-    return hashlib.sha256(_TAG + content.encode()).hexdigest()
-
-
-def check_different(contents: Mapping[_Name, str]) -> None:
-    """Refuse two populations with the same content: they would share one row, under one of their names."""
-    seen: dict[str, _Name] = {}
-    for name, content in contents.items():
-        if content in seen:
-            raise InvalidInput(
-                f"{seen[content]} and {name} have the same content",
-                allowed="each population once",
-                code="same-data",
-            )
-        seen[content] = name
-
-
-def _synthetic(data: Any) -> bool:
-    return isinstance(data, str | Path) and is_synthetic(str(data))
-
-
-def _is_file(data: Any) -> bool:
-    return isinstance(data, str | Path) and not is_synthetic(str(data))
-
-
-def _digest(wanted: Wanted) -> str:
-    """The digest of a file, and of how it is read where that is not as usual."""
-    digest = file_digest(Path(wanted.data))
-    how = {name: getattr(wanted.columns, name) for name in wanted.columns.given}
-    if wanted.items_file is not None:
-        how["items"] = read_items(wanted.items_file)
-    if wanted.item_names is not None:
-        how["items"] = list(wanted.item_names)
-    if wanted.normalise is not None:
-        how["normalise"] = wanted.normalise
-    if not how:
-        return digest
-    return hashlib.sha256(_TAG + json.dumps([digest, how], sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _population_digest(population: SparsePopulation) -> str:
-    """The digest of all counts and names."""
-    users = population.histograms
-    digest = hashlib.sha256(_TAG)
-    for values in (users.offsets, users.items, users.counts):
-        digest.update(np.ascontiguousarray(values, dtype=np.int64).tobytes())
-    labels = None if population.labels is None else list(map(str, population.labels))
-    digest.update(json.dumps([population.domain_size, labels]).encode())
-    return digest.hexdigest()
 
 
 def _with_items(name: str, items: int | None, sources: Sources) -> str:

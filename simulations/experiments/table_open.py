@@ -16,8 +16,7 @@ from fedhist.simulations.experiments.paper_setup import (
 )
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.experiments.verdicts import Verdict, number_row
 from fedhist.simulations.paper.figures import draw_numbers
 

@@ -18,7 +18,7 @@ from fedhist.simulations.experiments.paper_setup import (
 )
 from fedhist.simulations.experiments.running import Group
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.user_sets import FILE, UserSet
+from fedhist.simulations.experiments.trials import FILE, UserSet
 from fedhist.simulations.experiments.verdicts import number_row
 
 PRINTED = {"the": ("0.0289", "0.0257"), "today": ("0.0381", "0.0155"), "you": ("0.0745", "0.0671")}

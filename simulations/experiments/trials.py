@@ -1,4 +1,4 @@
-"""One trial of a cell: both rounds of a plan over some users, compared with the truth. Not private."""
+"""One trial of a cell: both rounds of a plan over some users, compared with the exact data. Not private."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clipping import user_squares, user_totals
 from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.histograms import Floats, Integers, Labels, names_of
+from fedhist.protocol.histograms import Floats, Integers, Labels, Population, names_of
 from fedhist.protocol.items import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -30,11 +30,14 @@ from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.exponential_v import ExponentialV, capped_error, choice_by_range
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.totals import plan_for_total
+from fedhist.simulations.datasets.paper_sets import RatesPopulation
+from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
+from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.engines.masked_in_process import unmasked_total
 from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
-from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
+_TAG = b"fedhist/1/experiment/"
 EXACT = {"median": 0.5, "p90": 0.9}
 """Exact quantiles of the totals, as shares of users at or below; "m-rank" is the M-th largest l2 norm."""
 
@@ -46,6 +49,74 @@ class PaperPlan(Plan):
     def candidate_steps(self) -> Integers:
         """Tens from 10 to C_m."""
         return np.arange(10, int(self.max_threshold) + 1, 10, dtype=np.int64) << self.grid_bits
+
+
+FILE = "file"
+SYNTHETIC = tuple(name for name, one in DATASETS.items() if {"users", "items"} <= one.defaults.keys())
+"""The synthetic populations whose users and items can be set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSet:
+    """The source of an experiment's users.
+
+    Args:
+        kind: FILE, a name of SYNTHETIC, or "rates" (one item, Gamma rates).
+        name: the name in tables and figures.
+        users, items: the size of a synthetic set.
+        content: the digest of users that are the same in every trial (`digest_of`).
+        top_items: the number of most frequent items to keep; None keeps all.
+        shape, mean: of the Gamma rates of the kind "rates".
+    """
+
+    kind: str
+    name: str
+    users: int = 0
+    items: int = 0
+    content: str = ""
+    top_items: int | None = None
+    shape: float = 0.0
+    mean: float = 0.0
+
+    @cached_property
+    def key(self) -> str:
+        """All fields but the name: equal keys are equal users."""
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "name" and v}, sort_keys=True)
+
+
+def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:
+    """The seed of one trial over these users, a function of the four arguments alone.
+
+    It is shared by everything that is compared: all selectors and budgets see the same users and, as far as possible,
+    the same noise.
+    """
+    text = json.dumps([seed, users.key, trial, purpose])
+    return int.from_bytes(hashlib.sha256(_TAG + text.encode()).digest()[:7], "big")
+
+
+def digest_of(population: SparsePopulation) -> str:
+    """The digest of how many users there are, how much each has, and how often each item is counted, in any order."""
+    users = population.histograms
+    names = [str(name) for name in names_of(population)]
+    counted = sorted(zip(names, population.totals().tolist(), strict=True))
+    digest = hashlib.sha256(_TAG + json.dumps(counted).encode())
+    for sizes in (user_totals(users), user_squares(users), np.diff(users.offsets)):
+        digest.update(np.sort(sizes).astype(np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def draw_users(users: UserSet, *, seed: int, trial: int) -> SparsePopulation:
+    """The synthetic users of a trial, in memory."""
+    own_seed = trial_seed(seed, users, trial, "users")
+    population: Population
+    if users.kind == "rates":
+        population = RatesPopulation(users.users, own_seed, alpha=users.shape, mean=users.mean)
+    else:
+        population = make_population(
+            f"{PREFIX}{users.kind}", seed=own_seed, users=users.users, items=users.items
+        )
+    made = materialise(population)
+    return made if users.top_items is None else made.keep_top_items(users.top_items)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,24 +176,6 @@ def _plan_for_total(settings: dict[str, Any]) -> Plan:
     return Plan(**settings, **{name: value for name, value in total.items() if value is not None})
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The results of one trial of a cell: numbers by name."""
-
-    cell: str
-    trial: int
-    values: dict[str, float]
-
-
-@dataclass(frozen=True)
-class CellTrials:
-    """One trial of some cells over the same users."""
-
-    seed: int
-    trial: int
-    cells: tuple[Cell, ...]
-
-
 NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0, "significant": 0.0}
 """The values of a trial whose round failed, as one over an open domain may whose table has too little room."""
 
@@ -167,20 +220,40 @@ class SharedRoundOne:
         return add(request, self.population, source=self.source)
 
 
-_file_rounds: dict[str, RoundOnes] = defaultdict(dict)
-"""Round 1 of users that are the same in every trial, by their key; a worker keeps it between trials."""
+Values = dict[str, float]
+"""The results of one trial of a cell, by name."""
 
 
-def run_cells(work: CellTrials, store: Store) -> Iterator[Measured]:
-    """Run one trial of each cell."""
-    users = work.cells[0].users
-    population, truth = store.users_of(users, seed=work.seed, trial=work.trial)
-    first = _file_rounds[users.key] if users.is_file else {}
-    source = SeededSource(trial_seed(work.seed, users, work.trial, "draws"))
-    for cell in work.cells:
-        # A fresh source of the same seed, so that a trial does not depend on the cells before it.
-        transport = SharedRoundOne(population, source.fork(), first)
-        yield Measured(cell.key, work.trial, _measure(cell, transport, truth, source))
+@dataclass
+class Trials:
+    """Runs trials in one process, whose trials of the same users share what does not depend on the draws.
+
+    Args:
+        seed: of all trials.
+        populations: the users that are the same in every trial, by the key of their set.
+    """
+
+    seed: int
+    populations: Mapping[str, SparsePopulation]
+    _first: dict[str, RoundOnes] = field(default_factory=lambda: defaultdict(dict))
+    _users: tuple[object, SparsePopulation, Integers] | None = None
+
+    def run(self, trial: int, cells: Sequence[Cell]) -> Iterator[Values]:
+        """One trial of each of these cells, which have the same users."""
+        users = cells[0].users
+        same = users.key in self.populations
+        this = users.key if same else (users.key, trial)
+        if self._users is None or self._users[0] != this:
+            population = (
+                self.populations[users.key] if same else draw_users(users, seed=self.seed, trial=trial)
+            )
+            self._users = (this, population, population.totals())
+        _, population, truth = self._users
+        first = self._first[users.key] if same else {}
+        source = SeededSource(trial_seed(self.seed, users, trial, "draws"))
+        for cell in cells:
+            # A fresh source of the same seed, so that a trial does not depend on the cells before it.
+            yield _measure(cell, SharedRoundOne(population, source.fork(), first), truth, source)
 
 
 def _measure(

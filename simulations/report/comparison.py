@@ -58,7 +58,7 @@ AXES = {
 """The numbers that a comparison may vary, and what an axis calls them."""
 
 BUDGETS = ("total_epsilon", "total_delta", "epsilon", "delta", "epsilon_select", "delta_select")
-TABLE_FILE, JOURNAL_FILE = "table.csv", "journal.jsonl"
+TABLE_FILE, TRIALS_FILE = "table.csv", "trials.jsonl"
 MAX_CHARTS, ROWS_SHOWN, MOST_PAPER_CHARTS = 12, 200, 36
 _SHORT = {
     "items": "d", "total_epsilon": "total epsilon", "total_delta": "total delta", "epsilon": "epsilon",
@@ -356,7 +356,7 @@ def is_experiment(folder: Path) -> bool:
 def experiment_page(folder: Path) -> str:
     """The folder's tables and figures as one self-contained HTML document. InvalidFile if a table is damaged."""
     name = folder.resolve().name
-    comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
+    comparison = (folder / TABLE_FILE).is_file() and (folder / TRIALS_FILE).is_file()
     parts = _comparison(name, comparison_table(folder)) if comparison else _paper(name, folder)
     return fill(name, *parts)
 

@@ -14,15 +14,16 @@ from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
-from fedhist.simulations.engines.contract import IN_PROCESS
 from fedhist.simulations.engines.cores import check_workers
-from fedhist.simulations.engines.ray_runtime import check_address, check_installed
-from fedhist.simulations.experiments import Counting
-from fedhist.simulations.experiments.choices import COMPARING, NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE
+from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE, Counting
 from fedhist.simulations.experiments.comparison import rows_of
 from fedhist.simulations.experiments.grid import Grid, combinations
-from fedhist.simulations.experiments.ray_tasks import OnRay
-from fedhist.simulations.experiments.running import Experiment, Group, run_experiment, working_folder
+from fedhist.simulations.experiments.running import (
+    Experiment,
+    Group,
+    run_experiment,
+    working_folder,
+)
 from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_sets, names_of
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.report.comparison import Answer, answers_of
@@ -82,8 +83,6 @@ def compare(
     trials: int = 20,
     seed: int = 0,
     workers: int | None = None,
-    engine: str = IN_PROCESS,
-    ray_address: str | None = None,
     nodes: int | None = None,
     out: str | PathLike[str] | None = None,
     **settings: Any,
@@ -120,10 +119,8 @@ def compare(
         trials: of each combination.
         seed: all trials follow from it.
         workers: processes; None for one for each core.
-        engine: where trials run: "in-process", in processes on this machine, or "ray".
-        ray_address: of a Ray cluster; None for a Ray on this machine.
         nodes: the participants of masked rounds. None for 100, or all users if they are fewer.
-        out: a folder for the journal, table.csv, table.parquet and the figure. The same call with the same folder goes
+        out: a folder for the trials, table.csv, table.parquet and the figure. The same call with the same folder goes
             on where it was stopped.
         settings: other fields of a plan; epsilon_select, delta_select, max_threshold and threshold take several
             values, too.
@@ -170,8 +167,6 @@ def compare(
             trials=trials,
             seed=seed,
             workers=workers,
-            engine=engine,
-            ray_address=ray_address,
             out=None if out is None else Path(out),
             best_by=best_by,
         )
@@ -239,8 +234,6 @@ def run_comparison(
     seed: int,
     workers: int | None,
     out: Path | None,
-    engine: str = IN_PROCESS,
-    ray_address: str | None = None,
     best_by: str = "loss",
     counting: Counting | None = None,
     tell: Callable[[str], None],
@@ -252,7 +245,6 @@ def run_comparison(
     useful answer before anything runs. `running` is entered when everything is read and checked.
     """
     processes = check_workers(workers)
-    on_ray = _on_ray(engine, ray_address, workers)
     for flag, count in (("--trials", trials), ("--seed", seed)):
         if not isinstance(count, int):
             raise InvalidInput(f"{flag} is {count!r}", allowed="a whole number", code="bad-value")
@@ -273,7 +265,6 @@ def run_comparison(
             loaded.populations,
             workers=processes,
             counting=counting or Counting(),
-            on_ray=on_ray,
         )
         rows = rows_of(found.cells, found.plans, results, loaded.sizes, ranking=best_by)
         if out is not None:
@@ -285,30 +276,6 @@ def run_comparison(
     for note in _failures(rows):
         tell(note)
     return Comparison(rows, found.cells, loaded)
-
-
-def _on_ray(engine: str, ray_address: str | None, workers: int | None) -> OnRay | None:
-    """Where trials run; None is here."""
-    if engine not in COMPARING:
-        raise InvalidInput(f"--engine is {engine!r}", allowed=", ".join(COMPARING))
-    if engine == IN_PROCESS:
-        if ray_address is not None:
-            raise InvalidInput(
-                "--ray-address without Ray",
-                allowed="--ray-address with --engine ray",
-                code="address-without-ray",
-            )
-        return None
-    if workers is not None:
-        raise InvalidInput(
-            "--workers does not apply to the engine ray",
-            allowed=f"--workers with --engine {IN_PROCESS}",
-            advice="Ray uses all cores of its machines",
-            code="engine-without-workers",
-        )
-    check_installed()
-    check_address(ray_address)
-    return OnRay(ray_address)
 
 
 def _check_sizes(sources: Sources, grid: Grid) -> None:

@@ -80,12 +80,12 @@ def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(pape
     assert (tmp_path / "fedhist-paper/NOT-PRIVATE.txt").exists()
 
 
-def test_a_second_call_takes_the_journal_s_word_for_it(paper, tmp_path):
+def test_a_second_call_takes_the_file_s_word_for_it(paper, tmp_path):
     first = paper("figure-sparsity")
-    journal = tmp_path / "fedhist-paper/journals/figure-sparsity-quick/journal.jsonl"
-    lines = journal.read_text()
+    trials = tmp_path / "fedhist-paper/trials/figure-sparsity-quick/trials.jsonl"
+    lines = trials.read_text()
     assert paper("figure-sparsity")["rows"] == first["rows"]
-    assert journal.read_text() == lines
+    assert trials.read_text() == lines
 
 
 @pytest.mark.parametrize("name", ["figure-open", "figure-bounded", "figure-sparsity", "figure-debias"])
@@ -164,12 +164,12 @@ class TestFilesWithFewItems:
         (tmp_path / "good.csv").write_text(table_with(13))
         refused = refusal(fedhist("paper", name, "--quick", "--workers", 1, "--data", "good.csv"))
         assert f"no file has the {needed:,} items that are needed (good.csv has 13)" in refused
-        assert not (tmp_path / "fedhist-paper/journals").exists()
+        assert not (tmp_path / "fedhist-paper/trials").exists()
 
     @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
     def test_among_all_they_are_left_out_with_a_note(self, name, needed, tiny, tmp_path):
         (tmp_path / "good.csv").write_text(table_with(13))
-        file = read_file(tmp_path / "good.csv", None)
+        file = read_file(tmp_path / "good.csv", None, 0)
         report = EXPERIMENTS[name](Setup(quick=True, seed=0, workers=1, out=tmp_path, data=(file,)))
         told = f"good.csv has 13 items, and {needed:,} are needed: left out"
         assert any(note.endswith(told) for note in report.notes)
@@ -196,7 +196,7 @@ def test_a_synthetic_population_by_name_is_drawn_from_the_seed(paper, tmp_path):
     name = "synthetic:zipf?users=200&items=120"
     rows = paper("figure-bounded", "--data", name)["rows"]
     assert {row["data"] for row in rows} == {"zipf?users=200&items=120"}
-    file = read_file(Path(name), None)
+    file = read_file(Path(name), None, 5)
     setup = Setup(quick=True, seed=5, workers=1, out=tmp_path, data=(file,))
     expected = materialise(make_population(name, seed=5))
     assert setup.data[0].population.totals().tolist() == expected.totals().tolist()

@@ -99,7 +99,7 @@ def test_a_comparison_in_two_processes_goes_on_and_refuses_another_version(call,
     path.write_text(before.replace('version = "1.0"', 'version = "1.1"'))
     code, _, said = call(*compare, *more, "--trials", "2")
     assert code == 2
-    assert "was measured with other plugins than selector mine@1.1" in said
+    assert "made with another version of plug-ins" in said
     path.write_text(before)
     assert call(*compare, *more, "--trials", "2")[0] == 0
 
@@ -117,7 +117,7 @@ def test_an_error_of_a_plugin_is_one_sentence_here_and_in_a_worker(call, samples
     compare = ("compare", "--plugin", "mine.py", "--selectors", "mine", *SIZE, "--trials", "4", "--json")
     code, _, said = call(*compare, "--workers", "2")
     assert code == 1
-    assert f"a worker failed: the plugin {samples / 'mine.py'} failed in line 29 (KeyError)" in said
+    assert "the plugin mine.py failed in line 29 (KeyError)" in said
     assert "data" not in said
 
 

@@ -224,13 +224,6 @@ class TestExperiments:
 
     SMALL = ("compare", "--users", "50", "--items", "5", "--trials", "1", "--workers", "1")
 
-    @pytest.fixture
-    def of_file(self, tmp_path: Path) -> tuple[str, ...]:
-        """A call for users of one item each, so that of all files the one of their offsets is the largest."""
-        rows = (f"{user},{user % 40}\n" for user in range(1500))
-        (tmp_path / "visits.csv").write_text("user,item\n" + "".join(rows))
-        return ("compare", "--data", str(tmp_path / "visits.csv"), "--selectors", "oracle", *self.SMALL[5:])
-
     @pytest.mark.parametrize("name", ["table.csv", "table.parquet", "figure.svg", "figure.png"])
     def test_a_table_or_figure_is_whole_or_absent(self, name: str, tmp_path: Path, fedhist: Fedhist) -> None:
         out = tmp_path / "c"
@@ -249,18 +242,28 @@ class TestExperiments:
         assert fedhist(*call).code == 0
         assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
 
+    def test_trials_that_find_no_room_are_told_and_those_before_are_kept(
+        self, tmp_path: Path, fedhist: Fedhist
+    ) -> None:
+        call = (*self.SMALL, "--out", str(tmp_path / "c"))
+        with file_size_limit(700):
+            done = fedhist(*call)
+        told = f"{tmp_path / 'c'} can't be written (File too large); finished trials are kept"
+        assert told in one_sentence(done.code, done.err, 1)
+        assert names_in(tmp_path / "c") == ["NOT-PRIVATE.txt", "trials.jsonl"]
+        kept = (tmp_path / "c/trials.jsonl").read_bytes().rpartition(b"\n")[0]
+        assert kept.count(b"\n") >= 1
+        assert fedhist(*call).code == 0
+        assert (tmp_path / "c/trials.jsonl").read_bytes().startswith(kept)
+
     def test_a_temporary_folder_is_told_by_its_name(
-        self,
-        of_file: tuple[str, ...],
-        tmp_path: Path,
-        fedhist: Fedhist,
-        monkeypatch: pytest.MonkeyPatch,
+        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         place = tmp_path / "temporary"
         place.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(place))
-        with file_size_limit(8192):
-            done = fedhist(*of_file, "--json")
+        with file_size_limit(200):
+            done = fedhist(*self.SMALL, "--json")
         said = one_sentence(done.code, done.err, 1)
         assert f"the temporary folder {place / 'fedhist-'}" in said
         assert "standard output" not in said

@@ -98,17 +98,6 @@ class TestRefusals:
         with refused(InvalidInput, "engine-without-workers"):
             fedhist.histogram(USERS, engine="ray", workers=2)
 
-    @pytest.mark.parametrize(
-        ("settings", "code"),
-        [
-            ({"workers": 2, "engine": "ray"}, "engine-without-workers"),
-            ({"ray_address": "auto"}, "address-without-ray"),
-        ],
-    )
-    def test_of_a_comparison(self, settings: dict[str, object], code: str) -> None:
-        with refused(InvalidInput, code):
-            fedhist.compare(USERS, trials=1, **settings)
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
@@ -167,9 +156,7 @@ print(there.diagnostics == here.diagnostics, there.users == here.users == {"sele
 @pytest.mark.timeout(400)
 @pytest.mark.xdist_group("cluster")
 class TestOnACluster:
-    def test_commands_and_comparisons_are_those_of_one_machine(
-        self, cluster: Cluster, tmp_path: Path
-    ) -> None:
+    def test_a_command_is_that_of_one_machine(self, cluster: Cluster, tmp_path: Path) -> None:
         table = tmp_path / "t.csv"
         rows = [f"u{user},i{item}" for user in range(300) for item in range(user % 7)]
         table.write_text("user,item\n" + "\n".join(rows) + "\n")
@@ -180,13 +167,6 @@ class TestOnACluster:
         run(script, tmp_path, *asked, "--out", "there", *ray)
         for name in ("histogram.csv", "simulation.json"):
             assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
-        compared = ["compare", "--users", "300", "--items", "9", "--trials", "3", "--json"]
-        one, other = (json.loads(run(script, tmp_path, *compared, *more)) for more in ([], ray))
-        assert len(one) == len(other) > 2
-        for row in (*one, *other):
-            for name in [name for name in row if "seconds" in name]:
-                del row[name]
-        assert one == other
 
     def test_a_machine_that_is_lost_in_a_round_changes_nothing(
         self, cluster: Cluster, tmp_path: Path

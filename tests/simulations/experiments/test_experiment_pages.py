@@ -41,7 +41,7 @@ def folder_of(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
     folder = tmp_path / "compared"
     folder.mkdir()
     (folder / "NOT-PRIVATE.txt").write_text("not private")
-    (folder / "journal.jsonl").write_text("{}\n")
+    (folder / "trials.jsonl").write_text("{}\n")
     write_csv(folder / "table.csv", rows)
     return folder
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,25 +17,22 @@ from tests.builders import population_of, table_of
 from tests.support.api import (
     FILE,
     Cell,
-    CellTrials,
     Counting,
     Experiment,
     InvalidFile,
-    Measured,
     PaperPlan,
-    Store,
+    Trials,
     UserSet,
+    digest_of,
     draw_users,
     exact_threshold,
     held_off,
-    open_journal,
-    run_cells,
+    in_processes,
     run_experiment,
-    run_tasks,
+    trial_file,
     trial_seed,
 )
 from tests.support.api import TrialGroup as Group
-from tests.support.api import running_module as running
 from tests.support.refusals import refused
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
@@ -47,18 +44,18 @@ def heavy(users=400, items=20, **others):
     return UserSet(kind="heavy-tailed", name="heavy", users=users, items=items, **others)
 
 
-def run_once(folder, *cells, seed=0, trial=0):
+def run_once(*cells, seed=0, trial=0):
     """The values of one trial of each cell."""
-    return [one.values for one in run_cells(CellTrials(seed, trial, cells), Store(folder))]
+    return list(Trials(seed, {}).run(trial, cells))
 
 
 class TestTrials:
     @pytest.mark.parametrize("settings", [CLOSED, CLOSED | {"selector": "dpsgd"}, OPEN, ITEMS], ids=str)
-    def test_a_trial_is_a_run_of_simulate(self, settings, tmp_path):
+    def test_a_trial_is_a_run_of_simulate(self, settings):
         rates = UserSet(kind="rates", name="r", users=500, shape=2.0, mean=3.0)
         users = rates if settings is ITEMS else heavy()
         cell = Cell(users=users, settings=settings)
-        (values,) = run_once(tmp_path, cell, seed=3, trial=1)
+        (values,) = run_once(cell, seed=3, trial=1)
         population = draw_users(users, seed=3, trial=1)
         plan = cell.plan(population.users, population.domain_size)
         result = simulate(population, plan, seed=trial_seed(3, users, 1, "draws"))
@@ -67,7 +64,7 @@ class TestTrials:
         if settings is ITEMS:
             assert values["loss_clipped"] == pytest.approx(result.diagnostics.relative_loss_clipped)
 
-    def test_round_one_is_shared_by_none_but_those_with_the_same_statistic(self, tmp_path):
+    def test_round_one_is_shared_by_none_but_those_with_the_same_statistic(self):
         """Cells that differ in what round 1 depends on, run together and alone."""
         cells = tuple(
             Cell(users=heavy(), settings=settings)
@@ -77,7 +74,7 @@ class TestTrials:
             )
         )  # fmt: skip
 
-        together, alone = run_once(tmp_path, *cells), [run_once(tmp_path, cell)[0] for cell in cells]
+        together, alone = run_once(*cells), [run_once(cell)[0] for cell in cells]
         for name in ("loss", "threshold"):
             assert [values[name] for values in together] == [values[name] for values in alone]
 
@@ -96,16 +93,16 @@ class TestTrials:
         )
         assert plan.candidate_steps.tolist() == list(range(10, 1501, 10))
 
-    def test_a_first_choice_bounds_the_second(self, tmp_path):
+    def test_a_first_choice_bounds_the_second(self):
         settings = {"selector": "output-perturbation", "epsilon_select": 5.0}
         free = Cell(users=heavy(), settings=settings)
         bounded = Cell(users=heavy(), settings=settings, bounded_by="m-quantile")
         first = Cell(users=heavy(), settings={"selector": "m-quantile", "epsilon_select": 2.5})
-        found = [values["threshold"] for values in run_once(tmp_path, free, bounded, first)]
+        found = [values["threshold"] for values in run_once(free, bounded, first)]
         assert found[1] <= found[2]
         assert found[1] != found[0]
 
-    def test_half_a_penalty_chooses_where_the_definition_is_least(self, tmp_path):
+    def test_half_a_penalty_chooses_where_the_definition_is_least(self):
         """With a budget at which the choice is all but certain; V(C) term by term, with t(C)/2 for t(C)."""
         users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)
         settings = OPEN | {
@@ -116,7 +113,7 @@ class TestTrials:
         }
         whole = Cell(users=users, settings=settings, paper_grid=True)
         half = replace(whole, half_penalty=True)
-        chosen = [values["threshold"] for values in run_once(tmp_path, whole, half)]
+        chosen = [values["threshold"] for values in run_once(whole, half)]
         population = draw_users(users, seed=0, trial=0)
         totals = table_of(population)
         sizes = totals.sum(axis=1).clip(max=1500.0)
@@ -140,26 +137,28 @@ class TestSeeds:
         assert len({one, trial_seed(0, heavy(), 0, "users"), *(trial_seed(*other) for other in others)}) == 5
 
 
-class Deadly(UserSet):
-    @property
-    def is_file(self):
-        os._exit(1)
-
-
 class TestWorkers:
     @pytest.mark.parametrize(
-        ("users", "code"),
-        [
-            (UserSet(kind="none", name="n"), "worker-failed"),
-            (Deadly(kind="none", name="n"), "worker-ended"),
-        ],
+        ("ending", "code"),
+        [(lambda: os._exit(1), "worker-ended"), (lambda: {}["secret"], "worker-failed")],
+        ids=["dies", "fails"],
     )
-    def test_a_worker_that_fails_or_dies_is_noticed(self, users, code, tmp_path, monkeypatch):
-        # Workers are fresh interpreters, and import the class above by the name of this module.
-        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
-        tasks = [CellTrials(0, 0, (Cell(users=users, settings={}),))] * 2
-        with refused(FedhistError, code):
-            list(run_tasks(tasks, store=Store(tmp_path), workers=2))
+    def test_a_worker_that_fails_or_dies_is_noticed(self, ending, code):
+        def work(number):
+            yield number
+            ending()
+
+        if code == "worker-failed":
+            with pytest.raises(KeyError):
+                list(in_processes(2, work, 2))
+        else:
+            with refused(FedhistError, code):
+                list(in_processes(2, work, 2))
+
+    def test_every_task_is_done_once_and_each_result_comes(self):
+        for workers in (1, 3):
+            found = list(in_processes(20, lambda number: range(number % 4), workers))
+            assert sorted(found) == sorted(one for number in range(20) for one in range(number % 4))
 
     @pytest.mark.parametrize("by", ["this thread", "another thread"])
     def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
@@ -195,85 +194,86 @@ class TestWorkers:
 
 
 class TestRunning:
-    @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
-    def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
-        self, problem, tmp_path, monkeypatch
-    ):
+    def test_exact_histograms_are_in_no_file(self, tmp_path):
         users = UserSet(kind=FILE, name="f", content="abc")
-        experiment = Experiment(seed=0, groups=(Group((Cell(users=users, settings=CLOSED),), 1),))
-        with open_journal(tmp_path, experiment.description()):
-            # As a killed run may have left it, with rights that it had once.
-            (tmp_path / ".users").mkdir()
-            (tmp_path / ".users/left.npy").touch()
-        seen = []
-
-        def stopped(tasks, *, store, workers, plugins):
-            seen.append((store.folder.stat().st_mode & 0o777, (store.folder / "left.npy").exists()))
-            seen.append(sorted(path.name for path in tmp_path.iterdir()))
-            raise problem("stopped")
-
-        monkeypatch.setattr(running, "run_tasks", stopped)
-        with pytest.raises(problem):
-            run_experiment(
-                experiment, tmp_path, {users: population_of([[1, 0], [3, 4]])}, workers=1, counting=Counting()
-            )
-        assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
+        experiment = Experiment(seed=0, groups=(Group((Cell(users=users, settings=CLOSED),), 3),))
+        whole = {users: population_of([[1, 0], [3, 4]])}
+        found = []
+        for workers in (1, 2):
+            folder = tmp_path / str(workers)
+            run_experiment(experiment, folder, whole, workers=workers, counting=Counting())
+            assert sorted(path.name for path in folder.iterdir()) == ["NOT-PRIVATE.txt", "trials.jsonl"]
+            found.append(sorted((folder / "trials.jsonl").read_text().splitlines()))
+        without = [[re.sub(r'"seconds": [^,]*, ', "", line) for line in lines] for lines in found]
+        assert without[0] == without[1]
 
 
+def test_a_digest_is_of_what_users_have_in_any_order():
+    rows = [[1, 0], [3, 4], [0, 2]]
+    digest = digest_of(population_of(rows))
+    assert digest == digest_of(population_of(rows[::-1]))
+    for other in (
+        [[1, 0], [3, 4], [0, 3]],
+        [[1, 0], [3, 4], [2, 0]],
+        [[1, 0], [3, 4], [0, 2], [0, 0]],
+        [[1, 0], [3, 6]],
+    ):
+        assert digest_of(population_of(other)) != digest
+
+
+TRIAL = b'{"cell": "c", "trial": 0, "values": {"loss": 1.0}}\n'
 FOREIGN = (
     '{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
-    '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0',
+    '{"settings": 7}\n', '{"settings": {"b": 7}}\nmine', '{"settings": {"b"',
 )  # fmt: skip
 
 
-class TestJournal:
+class TestFile:
     def test_two_at_once_are_refused(self, tmp_path):
-        with open_journal(tmp_path / "j", {"a": 1}), refused(InvalidFile, "at-work"):
-            open_journal(tmp_path / "j", {"a": 1}).__enter__()
+        with trial_file(tmp_path / "j", {"a": 1}), refused(InvalidFile, "at-work"):
+            trial_file(tmp_path / "j", {"a": 1}).__enter__()
 
     def test_damage_before_the_end_is_refused(self, tmp_path):
-        with open_journal(tmp_path / "j", {"a": 1}) as journal:
-            journal.add(Measured("c", 0, {"loss": 1.0}))
-        path = tmp_path / "j/journal.jsonl"
+        with trial_file(tmp_path / "j", {"a": 1}) as (_, file):
+            file.write(TRIAL)
+        path = tmp_path / "j/trials.jsonl"
         path.write_text(path.read_text().replace('"trial"', '"trail"'))
-        with refused(InvalidFile, "damaged-journal"):
-            open_journal(tmp_path / "j", {"a": 1}).__enter__()
+        with refused(InvalidFile, "damaged-trials"):
+            trial_file(tmp_path / "j", {"a": 1}).__enter__()
 
-    # We write the first line before any other file, so an empty journal beside another is not the rest of a killed run.
+    # We write the first line before any other file, so an empty one beside another is not the rest of a killed run.
     @pytest.mark.parametrize(
         ("text", "beside"),
         [*product(FOREIGN, (False, True)), ("", True), (None, True)],
         ids=lambda value: str(value)[:16],
     )
     def test_a_folder_of_something_else_is_refused_and_left_alone(self, text, beside, tmp_path):
-        path = tmp_path / "journal.jsonl"
+        path = tmp_path / "trials.jsonl"
         if text is not None:
             path.write_text(text)
         if beside:
             (tmp_path / "letter.txt").write_text("dear")
         with refused(InvalidFile, "not-an-experiment"):
-            open_journal(tmp_path, {"a": 1}).__enter__()
+            trial_file(tmp_path, {"a": 1}).__enter__()
         assert text is None or path.read_text() == text
         assert len(list(tmp_path.iterdir())) == (text is not None) + beside
 
-    def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
-        with open_journal(tmp_path, {"a": 1}) as journal:
-            journal.add(Measured("c", 0, {"loss": 1.0}))
-        path = tmp_path / "journal.jsonl"
+    def test_the_cut_file_of_another_experiment_is_left_alone(self, tmp_path):
+        with trial_file(tmp_path, {"a": 1}) as (_, file):
+            file.write(TRIAL)
+        path = tmp_path / "trials.jsonl"
         path.write_bytes(path.read_bytes()[:-3])
         cut = path.read_bytes()
-        with refused(InvalidFile, "another-experiment"):
-            open_journal(tmp_path, {"a": 2}).__enter__()
+        with refused(InvalidFile, "other-settings"):
+            trial_file(tmp_path, {"a": 2}).__enter__()
         assert path.read_bytes() == cut
 
-    def test_a_journal_that_was_cut_anywhere_goes_on(self, tmp_path):
-        path = tmp_path / "journal.jsonl"
-        with open_journal(tmp_path, {"a": 1}):
+    def test_a_file_that_was_cut_anywhere_goes_on(self, tmp_path):
+        path = tmp_path / "trials.jsonl"
+        with trial_file(tmp_path, {"a": 1}):
             header = path.read_bytes()
-        trial = b'{"cell": "c", "trial": 0, "values": {"loss": 1.0}}\n'
-        for length in range(len(header + trial) + 1):
-            path.write_bytes((header + trial)[:length])
-            with open_journal(tmp_path, {"a": 1}) as journal:
-                assert len(journal.done) == (length == len(header + trial))
-            assert path.read_bytes() == header + trial * len(journal.done)
+        for length in range(len(header + TRIAL) + 1):
+            path.write_bytes((header + TRIAL)[:length])
+            with trial_file(tmp_path, {"a": 1}) as (done, _):
+                assert len(done) == (length == len(header + TRIAL))
+            assert path.read_bytes() == header + TRIAL * len(done)
