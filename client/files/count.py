@@ -417,6 +417,7 @@ class Tabulation:
         counts = None
         if "count" in table.columns:
             column = users["count"]
+            _check_counted(column.dtype)
             if column.dtype == pl.String:
                 column = column.str.strip_chars()
             number = column.cast(pl.Float64, strict=False)
@@ -554,6 +555,19 @@ def _refuse_missing(table: pl.DataFrame, where: Where) -> None:
             )
 
 
+def _check_counted(kind: pl.DataType) -> None:
+    """A column that no row's count can be in is not one row's fault."""
+    import polars as pl
+
+    if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
+        raise InvalidPopulation(
+            f"the counts have the type {type_name(kind)}",
+            allowed="numbers",
+            advice="convert the column to integers",
+            code="column-type",
+        )
+
+
 def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32] | None:
     """The observations that each row stands for; None if each is one."""
     import polars as pl
@@ -561,6 +575,7 @@ def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32] | None:
     if "count" not in table.columns:
         return None
     column = table["count"]
+    _check_counted(column.dtype)
     if column.dtype == pl.String:
         column = column.str.strip_chars().cast(pl.Float64, strict=False)
         if column.null_count():
@@ -571,13 +586,6 @@ def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32] | None:
                 advice="correct or remove the row",
                 code="count-not-a-number",
             )
-    elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        raise InvalidPopulation(
-            f"the counts have the type {type_name(column.dtype)}",
-            allowed="numbers",
-            advice="convert the column to integers",
-            code="column-type",
-        )
     elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
         # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
         column = column.cast(pl.Float64)

@@ -52,7 +52,11 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
         names = columns.named_in(found)
         if names is None:
             raise _wrong_columns(data, found, columns)
-        lazy = frame.select(*names)
+        if frame.implementation.is_polars():
+            # It takes a name such as * or ^a.*$ for a pattern, unless it is told not to.
+            lazy = nw.from_native(frame.to_native().select(pl.selectors.by_name(*names)))
+        else:
+            lazy = frame.select(*names)
         source = lazy.to_native()
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
     if hasattr(source, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
@@ -125,9 +129,11 @@ def frame_table(data: Any, columns: Columns, *, lenient: bool) -> pl.DataFrame:
     if names is None:
         raise _wrong_columns(native, found, columns)
     if frame.implementation.is_pandas():
-        table = pl.DataFrame({role: _from_pandas(native[name], name) for name, role in names.items()})
+        table = pl.DataFrame(
+            {role: _from_pandas(native[name], name, lenient=lenient) for name, role in names.items()}
+        )
     else:
-        table = _native(lambda: frame.select(*names).to_polars().rename(names))
+        table = _native(lambda: frame[list(names)].to_polars().rename(names))
     table = with_plain_types(table, "the data frame", columns, InvalidPopulation)
     for column in table.select(pl.col(pl.String)):
         text = decoded(column.cast(pl.Binary))
@@ -148,19 +154,19 @@ def frame_row(columns: Columns, start: int, index: int, role: str) -> str:
     return f"row {start + index:,}, column {columns.name_of(role)!r}, of the data frame (the first is row 0)"
 
 
-def _from_pandas(column: Any, name: str) -> pl.Series:
+def _from_pandas(column: Any, name: str, *, lenient: bool) -> pl.Series:
     """A column of a pandas frame. pyarrow makes some types faster, and is needed for none."""
     import polars as pl
 
     try:
         if column.dtype == object or getattr(column.dtype, "storage", "") == "python":
-            return _from_objects(column)
+            return _from_objects(_of_one_kind(column) if lenient else column)
         try:
             read: Any = pl.from_pandas(column)
             return pl.Series(read)
         except ImportError:
             if column.dtype.name == "category":
-                return _from_pandas(column.astype(column.cat.categories.dtype), name)
+                return _from_pandas(column.astype(column.cat.categories.dtype), name, lenient=lenient)
             return pl.Series(column.to_numpy(dtype=object, na_value=None).tolist())
     except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError):
         # The errors of others may quote a value.
@@ -170,6 +176,18 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
             advice=f'convert the column, for example with .astype({{"{name}": "str"}})',
             code="mixed-column",
         ) from None
+
+
+def _of_one_kind(column: Any) -> Any:
+    """The values of the most common kind; others, and text that has no UTF-8, are missing: each is one row's fault."""
+    kinds = column.map(type)
+    kind = kinds[column.notna()].mode()
+    if not len(kind):
+        return column
+    odd = kinds != kind[0]
+    if kind[0] is str:
+        odd |= column.where(~odd, "").map(lambda text: text.encode(errors="replace").decode() != text)
+    return column.where(~odd, None)
 
 
 def _from_objects(column: Any) -> pl.Series:

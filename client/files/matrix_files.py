@@ -39,12 +39,12 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def read_matrix(path: Path) -> SparsePopulation:
-    """The population in a .npz file, with its labels if it has some."""
+def read_matrix(path: Path, *, memory: int | None = None) -> SparsePopulation:
+    """The population in a .npz file, with its labels if it has some; of a limit on memory half may be its arrays."""
     from scipy.sparse import load_npz
 
     try:
-        _check_archive(path)
+        _check_archive(path, memory)
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         with warnings.catch_warnings():
@@ -126,16 +126,24 @@ def _read_labels(path: Path, names: list[str]) -> list[Label] | None:
     ]
 
 
-def _check_archive(path: Path) -> None:
-    """Refuse a .npz whose arrays are larger than the limit, or than the archive has room for.
+def _check_archive(path: Path, memory: int | None) -> None:
+    """Refuse a .npz whose arrays are larger than the limits, or than the archive has room for.
 
     Raises what `zipfile` and numpy raise when the archive is damaged.
     """
     limit = unpacked_limit()
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        if sum(member.file_size for member in members) > limit:
+        size = sum(member.file_size for member in members)
+        if size > limit:
             raise too_large(path, limit)
+        if memory is not None and size > memory // 2:
+            raise InvalidFile(
+                f"{path} takes {size:,} bytes of memory",
+                allowed=f"up to {memory // 2:,} bytes, half of the limit on memory",
+                advice="give more --memory, or write the users and items as a table",
+                code="too-large-unpacked",
+            )
         for member in members:
             with archive.open(member) as file:
                 version = npy.read_magic(file)

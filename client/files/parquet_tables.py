@@ -79,7 +79,7 @@ def parquet_batches(path: Path, columns: Columns, *, memory: Memory) -> Iterator
     def read(start: int, rows: int) -> pl.DataFrame:
         table = pl.scan_parquet(path.resolve(), glob=False, hive_partitioning=False).slice(start, rows)
         names = named_columns(str(path), table.collect_schema().names(), columns)
-        return table.select(list(names)).rename(names).collect(engine="streaming")
+        return table.select(pl.selectors.by_name(*names)).rename(names).collect(engine="streaming")
 
     start = 0
     for rows in _together(checked_groups(path, columns, memory)):

@@ -178,7 +178,9 @@ def read_data(
         files = [(file, suffix_of(file, columns.separator)) for file in data_files(Path(data))]
         expected = sum([_checked_rows(*file, columns, limit) for file in files])
         if files[0][1] == MATRIX:
-            return over_items(read_matrix(files[0][0]), choice), 0
+            return over_items(
+                read_matrix(files[0][0], memory=None if memory is None else limit.limit), choice
+            ), 0
         _check_space(expected, limit, follow)
         tables: Tables = partial(_of_files, files, columns, limit, tell=not lenient)
     elif isinstance(data, Database):

@@ -294,8 +294,9 @@ def _deltas_on_grid(way: _Way, delta: float, ends: tuple[float, float]) -> _Delt
         parts.insert(0, gaussian)
     whole = functools.reduce(lambda one, other: one.compose(other), parts)
     places, step = np.linspace(*ends, _TABLE_PLACES, retstep=True)
-    with np.errstate(all="ignore"):  # as above: what overflows is not found to suffice
+    with np.errstate(all="ignore"):
         table = whole.get_delta_for_epsilon(places) + _FOURIER_ERROR
+    table[~np.isfinite(table)] = np.inf  # what overflows is not found to suffice
 
     def deltas(epsilons: Floats) -> Floats:
         before = np.clip(((epsilons - ends[0]) / step).astype(int), 0, _TABLE_PLACES - 2)

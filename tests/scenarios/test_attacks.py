@@ -6,19 +6,23 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import polars
 import pytest
 
 from fedhist import Limit
 from fedhist.client import Policy
 from tests.builders import ROOT
 from tests.support.api import GraphParameters, LeftOut, Recovery, memory_file_module
+from tests.support.api import count_module as count
+from tests.support.api import database_module as database
 from tests.support.api import graph_module as graph
 from tests.support.api import masking_client_module as masking_client
+from tests.support.api import parquet_tables_module as parquet_tables
 
 # Last, so that none of the scripts hides a module of that name.
 sys.path.append(str(ROOT / "benchmarks"))
 
-from attack_rows import budgets, masking
+from attack_rows import budgets, masking, readers
 
 
 def one_roster_like_another(patch: pytest.MonkeyPatch) -> None:
@@ -56,6 +60,22 @@ def runs_that_are_not_written_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory_file_module, "admit", lambda policy, memory, envelope: memory)
 
 
+def errors_of_polars_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(parquet_tables, "read_by_polars", lambda path, read, advice: read())
+
+
+def errors_of_databases_word_for_word(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database, "_kind", str)
+
+
+def names_that_are_patterns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(polars.selectors, "by_name", lambda *names: list(names))
+
+
+def counts_of_any_type(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(count, "_check_counted", lambda kind: None)
+
+
 @pytest.mark.parametrize(
     ("attack", "take_away"),
     [
@@ -68,6 +88,10 @@ def runs_that_are_not_written_down(patch: pytest.MonkeyPatch) -> None:
         (masking.drawn_again, few_neighbours),
         (masking.false_complaints, everybody_who_is_accused),
         (masking.spoiled_sums, secrets_that_nobody_checks),
+        (readers.parquet_claims, errors_of_polars_as_they_are),
+        (readers.queries, errors_of_databases_word_for_word),
+        (readers.column_names, names_that_are_patterns),
+        (readers.odd_frames, counts_of_any_type),
     ],
     ids=lambda one: one.__name__,
 )

@@ -247,3 +247,32 @@ def test_text_of_arrow_that_is_not_utf8_is_a_sentence_and_a_row_that_a_node_leav
     found, left_out = read_node_data(data)
     assert (labels_of(found), found.users, left_out) == (("ab",), 2, 1)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "odd", ["\ud800", 7, None, b"a", object()], ids=["surrogate", "number", "none", "bytes", "object"]
+)
+def test_one_odd_object_leaves_out_its_row_and_not_the_node(odd: object) -> None:
+    values = pd.Series(["tea", odd, "tea", "cake"], dtype=object)
+    frame = pd.DataFrame({"user": ["ana", "ben", "ben", "carla"], "item": values})
+    population = read_node_data(frame, items=["tea", "cake"])[0]
+    assert (population.users, item_totals(population).tolist()) == (3, [2, 1])
+
+
+@pytest.mark.parametrize("values", [[["a"]], [{"a": 1}], [b"a"]], ids=["list", "struct", "bytes"])
+def test_a_column_that_can_t_be_counts_is_a_sentence_on_a_node_too(values: list[Any]) -> None:
+    frame = pl.DataFrame({"user": ["ana"], "item": ["tea"], "count": values})
+    for read in (read_frame, read_node_data):
+        with refused(InvalidPopulation, "column-type"):
+            read(frame, items=["tea"])
+
+
+@pytest.mark.parametrize("name", ["*", "^.*$", "^wh.$"])
+def test_a_column_s_name_is_no_pattern(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({name: ["tea", "cake"], "who": ["ana", "ben"], "whx": ["cake", "cake"]})
+    frame.write_parquet(tmp_path / "x.parquet")
+    columns = Columns(user="who", item=name)
+    for data in (frame, frame.lazy()):
+        assert item_totals(read_frame(data, columns=columns, items=["tea", "cake"])).tolist() == [1, 1]
+    of_file = read_population(tmp_path / "x.parquet", columns=columns, items=["tea", "cake"])
+    assert item_totals(of_file).tolist() == [1, 1]

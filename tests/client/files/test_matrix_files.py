@@ -177,3 +177,15 @@ class TestJsonLines:
         found, left_out = read_node_data(path)
         assert (found.users, left_out) == (3, 1)
         assert sorted(np.diff(found.histograms.offsets).tolist()) == [0, 1, 2]
+
+
+def test_a_matrix_keeps_the_limit_on_memory(tmp_path: Path) -> None:
+    arrays = {
+        "indices": np.zeros(40 << 20, np.int32),
+        "indptr": np.zeros(2, np.int32),
+        "data": np.ones(1, np.int32),
+    }
+    np.savez_compressed(tmp_path / "zeros.npz", shape=(1, 1), format=b"csr", **arrays)
+    assert (tmp_path / "zeros.npz").stat().st_size < 1 << 20
+    with refused(InvalidFile, "too-large-unpacked"):
+        read_population(tmp_path / "zeros.npz", memory="256MiB")
