@@ -94,16 +94,6 @@ class TestTheComparison:
         assert "-two" in difference
         assert "+one" in difference
 
-    def test_a_missing_output_is_shown(self, runner: ModuleType) -> None:
-        given = runner.executed(self.notebook(1, "one"))
-        [difference] = runner.differences(self.notebook(1, "one"), given)
-        assert "+(a picture)" in difference
-
-    def test_another_picture_is_noticed(self, runner: ModuleType) -> None:
-        pictures = [runner.executed(self.notebook(height, "one")) for height in (1, 0.7)]
-        [difference] = runner.differences(*pictures)
-        assert "picture" in difference
-
     def test_a_warning_is_an_error(self, runner: ModuleType) -> None:
         with pytest.raises(UserWarning, match="beware"):
             runner.run_cell("import warnings\nwarnings.warn('beware')", {}, where="cell")

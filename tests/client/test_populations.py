@@ -241,15 +241,6 @@ class TestItems:
         assert top.dropped_items == table.shape[1] - len(ranked)
         assert top.dropped_count == totals.sum() - totals[ranked].sum()
 
-    def test_a_selection_over_many_shards(self) -> None:
-        users = 2 * SHARD_USERS + 5
-        table = np.random.Generator(np.random.Philox(1)).binomial(2, 0.2, size=(users, 6))
-        top = population_of(table).keep_top_items(2)
-        expected = table[:, np.argsort(-table.sum(axis=0), kind="stable")[:2]]
-        rows = top.histograms
-        found = scipy.sparse.csr_array((rows.counts, rows.items, rows.offsets), shape=(users, 2)).toarray()
-        assert (found == expected).all()
-
     def test_what_two_cuts_drop_adds_up(self) -> None:
         top = population_of([[5, 4, 3, 2]]).keep_top_items(3).keep_top_items(1)
         assert (top.dropped_items, top.dropped_count) == (3, 9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import os
 import re
@@ -12,14 +11,13 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from pasted_commands import needs_proc, pasted, shell_blocks, with_free_ports
 
-from tests.builders import ROOT, Fedhist, nodes, python
+from tests.builders import ROOT, Fedhist, python
 from tests.support.api import ENVIRONMENT
 
 RUN = """
@@ -153,20 +151,6 @@ def test_the_app_depends_on_nothing_that_a_package_index_would_send(app: Path) -
     assert names == {"flwr"} == set(document["tool"]["uv"]["exclude-dependencies"])
 
 
-def test_the_app_imports_public_names_only(app: Path) -> None:
-    imports = [
-        (module, alias.name)
-        for path in app.rglob("*.py")
-        for node in nodes(path.read_text(encoding="utf-8"))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for module in [node.module if isinstance(node, ast.ImportFrom) else ""]
-        for alias in node.names
-        if "fedhist" in f"{module}.{alias.name}"
-    ]
-    assert {module for module, _ in imports} == {"", "fedhist.client", "fedhist.server"}
-    assert all(name in import_module(module or name).__all__ or not module for module, name in imports)
-
-
 def test_a_folder_that_exists_is_left_alone(fedhist: Fedhist, app: Path) -> None:
     before = {path: path.read_bytes() for path in app.rglob("*") if path.is_file()}
     again = fedhist("new", str(app))
@@ -185,20 +169,6 @@ def test_a_name_that_flower_refuses_is_refused_first(fedhist: Fedhist, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_leaves_no_half_an_app(
-    fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        # A write names no file.
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("fedhist.server.disk.flush", full)
-    done = fedhist("new", str(tmp_path / "visits-app"))
-    assert done.code == 1
-    assert f"{tmp_path / 'visits-app'} can't be written (No space left on device)" in done.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_missing_is_named_before_the_first_run(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,3 +181,17 @@ def test_what_is_missing_is_named_before_the_first_run(
     assert shlex.split(activate) == [".", str(Path(sys.executable).with_name("activate"))]
     assert shlex.split(install) == ["pip", "install", *SIMULATION]
     assert shlex.split(run) == ["flwr", "run", str(tmp_path / "of ours" / "app"), "local", "--stream"]
+
+
+def test_a_disk_that_fills_up_leaves_no_half_an_app(
+    fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        # A write names no file.
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedhist.server.disk.flush", full)
+    done = fedhist("new", str(tmp_path / "visits-app"))
+    assert done.code == 1
+    assert f"{tmp_path / 'visits-app'} can't be written (No space left on device)" in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -100,11 +100,6 @@ class TestAGoodCohort:
         assert np.count_nonzero(np.frombuffer(open_bytes, dtype=np.uint8))
         assert all(open_bytes[i : i + 8] not in sent for i in range(0, len(open_bytes) - 7))
 
-    def test_more_nodes_than_participants_are_not_all_asked(self, lab: Any) -> None:
-        grid, reports = lab.grid(lab.population(), 12), Reports()
-        run_on_grid(grid, plan_of(participants=8), on_report=reports)
-        assert [report.nodes for report in reports.values()] == [8, 8]
-
 
 class TestSigned:
     STRANGER = b"\xee" * 32
@@ -226,26 +221,6 @@ def test_signed_masking_without_keys_is_refused_before_anything_is_asked(tmp_pat
     with refused(InvalidInput, "directory-without-signatures"):
         read_settings(config)
     assert read_settings(config | {"directory": str(tmp_path / "keys")}).plan.is_signed
-
-
-class TestMessagesOfOtherRounds:
-    def test_a_late_message_of_an_earlier_run_does_not_end_the_session_of_this_one(self, lab: Any) -> None:
-        """The node threw its session away before it looked whose message it was."""
-        grid = lab.grid(lab.population(), 12)
-        run_on_grid(grid, plan_of())
-        late = [message for message in grid.asked if message.metadata.dst_node_id == 103]
-
-        def after_the_others(message: Message, node: Any) -> list[Message]:
-            stage = message.metadata.message_type
-            for old in late:
-                if old.metadata.message_type == stage and stage != "query.advertising":
-                    node.answer(old)
-            return [node.answer(message)]
-
-        grid.nodes[103].fault = after_the_others
-        reports = Reports()
-        run_on_grid(grid, plan_of(), on_report=reports)
-        assert [report.answered for report in reports.values()] == [12, 12]
 
 
 class TestOneBadParticipant:

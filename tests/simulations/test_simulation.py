@@ -14,14 +14,12 @@ from fedhist import (
     Charge,
     Diagnostics,
     Plan,
-    PoissonPopulation,
     Result,
     SparsePopulation,
     simulate,
 )
 from tests.builders import population_of
 from tests.support.api import InvalidPopulation
-from tests.support.api import populations_module as populations
 from tests.support.refusals import refused
 
 Dense = npt.NDArray[np.int64]
@@ -132,19 +130,6 @@ class TestRelease:
         # The test can tell: by the sum without clipping it fails, and by a bound 10 % off too.
         assert np.abs((mean - table.sum(axis=0)) / error).max() > 4.5
         assert np.abs((mean - clipped_sum(table, mechanism, 1.1 * threshold)) / error).max() > 4.5
-
-
-@both_domains
-def test_a_release_does_not_depend_on_the_shards(
-    words: SparsePopulation, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = Plan(users=350, **settings)
-    at_once = simulate(words, plan, seed=9)
-    monkeypatch.setattr(populations, "SHARD_USERS", 7)
-    in_pieces = simulate(words, plan, seed=9)
-    assert in_pieces.release.histogram.tobytes() == at_once.release.histogram.tobytes()
-    assert in_pieces.release.labels == at_once.release.labels
-    assert in_pieces.diagnostics == at_once.diagnostics
 
 
 class TestSeeds:
@@ -275,18 +260,3 @@ class TestOpenDomain:
         result = simulate(population_of(table), plan, seed=2, evaluate=True)
         assert result.release.labels == ["0", "1", "2"]
         assert result.to_json()["precision_recall"] == {"precision": 1, "recall": 0.75}
-
-
-class TestDebiasing:
-    def test_it_helps_over_many_trials_of_the_papers_population(self) -> None:
-        """Algorithm 5 on one Poisson count, private threshold and all."""
-        population = PoissonPopulation(users=4000, items=1, seed=3, mean=2.0)
-        plan = Plan(
-            users=4000, items=1, debias="poisson", mechanism="laplace", max_threshold=30, epsilon_select=0.1
-        )
-        results = [known(simulate(population, plan, seed=seed, evaluate=True)) for seed in range(12)]
-        debiased, clipped = (
-            np.mean([getattr(result, name) for result in results])
-            for name in ("relative_loss", "relative_loss_clipped")
-        )
-        assert debiased < 0.7 * clipped

@@ -105,7 +105,7 @@ PLACES = {
     "fedhist.protocol.plan.fields": (
         "FIELDS Field MECHANISMS PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST"
     ),
-    "fedhist.protocol.plan.masking_terms": "DROPOUT_SHARE MAX_SHARE MIN_PARTICIPANTS masking_graph",
+    "fedhist.protocol.plan.masking_terms": "MAX_SHARE MIN_PARTICIPANTS masking_graph",
     "fedhist.protocol.plan.parts": "Closed Masks Open",
     "fedhist.protocol.plan.round_costs": "choice_cost",
     "fedhist.protocol.plan.settings": "PlanSettings",

@@ -66,11 +66,6 @@ def test_l2_loses_little_to_its_safety_margin(make_histograms):
     assert 1 - 2e-4 < kept <= 1
 
 
-def test_a_batch_without_users_sums_to_nothing(make_histograms):
-    nobody = make_histograms([[1, 2]]).rows(0, 0)
-    assert sum_clipped(nobody, Threshold(1, 0), norm=Norm.L2, source=SeededSource(1)).tolist() == [0, 0]
-
-
 @given(rows=populations)
 @settings(deadline=None)
 def test_items_sum_exactly(make_histograms, rows):

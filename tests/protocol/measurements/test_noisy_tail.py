@@ -101,12 +101,6 @@ def test_the_noise_on_what_is_read_has_the_stated_deviation(mechanism):
     assert read.std(axis=0) / stated == pytest.approx(1, abs=0.15 if mechanism == "gaussian" else 0.35)
 
 
-def test_a_users_weight_is_rounded_to_what_the_noise_can_hide_anyway():
-    small, large = (measurement_of(**more) for more in ({"sparsity": 1}, {"items": 100_000, "users": 10}))
-    assert small.design.shift < large.design.shift
-    assert large.design.largest << large.design.shift == pytest.approx(large.plan.tail_cap, rel=1e-3)
-
-
 def test_shares_of_the_two_rounds_and_of_two_participants_differ():
     plan = plan_of(items=128, candidates=128)
     select, release = select_request(plan), release_at(plan, plan.at_steps(4096))
@@ -139,12 +133,3 @@ def test_values_that_take_no_share_are_refused(plan, length):
 def test_what_devices_can_not_noise_is_refused(settings, code):
     with refused(InvalidPlan, code):
         selector_for(plan_of(**settings))
-
-
-def test_a_larger_smallest_threshold_makes_room_for_many_shares():
-    settings = {"epsilon": 30.0, "users": 10**6, "participants": 10**6}
-    with refused(InvalidPlan, "shares-too-narrow"):
-        plan_of(**settings)
-    plan = plan_of(**settings, min_threshold=100.0)
-    assert release_at(plan, plan.at_steps(0)).measurement.share.spread >= 16
-    plan_of(**settings, selector="fixed", threshold=100.0)

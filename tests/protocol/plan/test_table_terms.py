@@ -80,11 +80,6 @@ class TestTheTest:
         names = [charge.name for charge in planned_charges(plan)]
         assert ("table-fit" in names) == tested and "table-decoding" in names
 
-    @pytest.mark.parametrize(("epsilon", "room"), [(0.1, 21_740), (0.5, 5_076)])
-    def test_the_room_at_the_default_budget_and_at_a_larger_one(self, epsilon, room):
-        plan = plan_of(epsilon_select=epsilon)
-        assert table_room(plan) - plan.max_items == room
-
 
 class TestCharges:
     @relations
@@ -137,12 +132,6 @@ class TestPlans:
     def test_a_table_that_the_test_makes_too_long_is_refused_with_advice(self):
         with refused(InvalidPlan, "table-too-large"):
             plan_of(epsilon_select=0.0002)
-
-    def test_a_table_that_becomes_much_longer_is_noted_before_it_costs_anything(self):
-        assert table_notes(plan_of(epsilon_select=1.0)) == [TABLE_TRUST]
-        trust, long = table_notes(plan_of())
-        assert trust == TABLE_TRUST
-        assert "times as long" in long and "--epsilon-select" in long
 
     @pytest.mark.parametrize("page", ["open-domain.md", "privacy-not-protected.md"])
     def test_the_documents_say_what_a_table_does_not_withstand_in_the_same_words(self, page):

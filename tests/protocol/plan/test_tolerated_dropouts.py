@@ -12,7 +12,6 @@ import pytest
 from fedhist import Plan, SeededSource
 from tests.asking import select_request
 from tests.support.api import (
-    DROPOUT_SHARE,
     MAX_SHARE,
     MIN_PARTICIPANTS,
     TO_DEVICE,
@@ -86,36 +85,9 @@ def test_below_that_no_share_lets_one_vanish(masking: str) -> None:
 
 
 @both_modes
-@pytest.mark.parametrize("corrupt", [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3])
-def test_the_default_refuses_no_plan_that_a_tenth_would_not(masking: str, corrupt: float) -> None:
-    for participants in range(MIN_PARTICIPANTS, 40):
-        try:
-            plan_of(masking, participants, corrupt_share=corrupt, dropout_share=DROPOUT_SHARE)
-        except InvalidPlan:
-            continue
-        plan = plan_of(masking, participants, corrupt_share=corrupt)
-        assert tolerated(plan) >= participants // 10
-
-
-@both_modes
 def test_a_share_that_is_given_keeps_its_meaning(masking: str) -> None:
     plan = plan_of(masking, 9, dropout_share=0.1)
     assert (plan.dropout_share, tolerated(plan)) == (0.1, 0)
-
-
-@both_modes
-def test_the_default_is_written_down_as_a_number(masking: str) -> None:
-    """So a node reads from the plan alone what it is to agree to."""
-    plan = plan_of(masking, 6)
-    assert plan.to_json()["dropout_share"] == plan.dropout_share == 0.17
-    assert Plan.from_json(plan.to_json()).digest == plan.digest
-
-
-def test_plans_for_ten_or_more_and_plans_without_masks_are_the_same_as_with_a_tenth() -> None:
-    assert Plan(users=10, items=3).to_json()["dropout_share"] == 0.1
-    for participants in (3, 10, 11, 100):
-        given = plan_of("secagg", participants, dropout_share=0.1)
-        assert plan_of("secagg", participants).digest == given.digest
 
 
 def test_noise_from_devices_reckons_with_the_one_that_may_vanish() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import sys
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, save_npz
 
 from fedhist import Neighbours, Plan, SeededSource, SparsePopulation, simulate
 from tests.support.api import (
@@ -244,22 +241,3 @@ def test_frame_file_document_and_report_have_the_same_limits(
     assert not {"low", "high"} & {*table[0], *result.to_frame().columns}
     assert document["significant_items"] == sum(limit > 0 for limit in limits)
     assert document["at_least_level"] == 0.95
-
-
-def test_the_benchmark_measures_the_most_frequent_items_of_a_table(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Which are read off the data: its runs are evaluated, or they would be refused."""
-    path = Path(__file__).parents[3] / "benchmarks" / "estimates.py"
-    spec = importlib.util.spec_from_file_location("estimates_benchmark", path)
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, script)
-    spec.loader.exec_module(script)
-    for name, sets in {"MADE": {}, "MADE_ABOVE_BAR": {}, "REAL": {"few": "few.npz"}, "SYNTHETIC": ()}.items():
-        monkeypatch.setattr(script, name, sets)
-    monkeypatch.setattr(script, "TOP_ITEMS", (4,))
-    save_npz(tmp_path / "few.npz", csr_array(np.ones((300, 6), dtype=np.int64)))
-    for part in (script.lower_limits, script.losses):
-        part(tmp_path, range(2))
-    assert sum(line.startswith("few 4 ") for line in capsys.readouterr().out.splitlines()) == 2 + 4

@@ -16,7 +16,7 @@ from benchmarks.checks.aftermath import (
     memory_faults,
     run_faults,
 )
-from fedhist import BudgetFile, Limit, Plan, Spending
+from fedhist import BudgetFile, Plan, Spending
 from fedhist.client import Policy
 from tests.asking import select_request
 from tests.support.api import Envelope, MemoryFile, RunRecord
@@ -91,18 +91,6 @@ class TestFoldersAndRuns:
         assert run_faults(replace(record, status="open"), gone, announced=True) != []
 
 
-class TestLedgers:
-    def test_a_damaged_one(self, ended: tuple[Path, RunRecord]) -> None:
-        ledger = ended[0].parent / "l.db"
-        cut(ledger)
-        assert ledger_faults(ledger) != []
-
-    def test_one_above_its_limit(self, ended: tuple[Path, RunRecord]) -> None:
-        ledger = ended[0].parent / "l.db"
-        BudgetFile.open(ledger, create=False).set_limit(Limit(0.9, 1e-6))
-        assert ledger_faults(ledger) == ["the ledger is above its limit"]
-
-
 class TestMemories:
     @pytest.fixture
     def memory(self, tmp_path: Path) -> Path:
@@ -126,11 +114,4 @@ class TestMemories:
             assert twice != text
             database.execute("UPDATE memory SET text = ?", (twice,))
             database.commit()
-        assert memory_faults(memory, PLAN, UNLIMITED) != []
-
-    def test_one_above_its_limit(self, memory: Path) -> None:
-        assert memory_faults(memory, PLAN, Policy(max_epsilon=0.15)) != []
-
-    def test_one_that_is_damaged(self, memory: Path) -> None:
-        cut(memory)
         assert memory_faults(memory, PLAN, UNLIMITED) != []

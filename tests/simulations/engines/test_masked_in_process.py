@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import HeavyTailedPopulation, Ledger, Plan, RoundFailed, SeededSource, run_rounds, simulate
+from fedhist import HeavyTailedPopulation, Ledger, Plan, SeededSource, run_rounds, simulate
 from tests.support.api import FaultAssignment, Round, engine_named, faults_of, measurements_of, parts_of
 from tests.support.api import masked_in_process_module as masked_in_process
-from tests.support.refusals import refused
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
 DISCOVERED = {"domain": "open", "mechanism": "gaussian", "max_threshold": 60, "max_items": 40}
@@ -84,17 +83,6 @@ def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str, domain: d
             assert total.shares == 20 - len(absent)
     stayed = [part for number, part in enumerate(parts_of(POPULATION, 20)) if number not in absent]
     assert sum(part.users for part in stayed) == total.users
-
-
-def test_more_drop_outs_than_tolerated_release_nothing() -> None:
-    plan = Plan(users=400, items=12, masking="secagg", participants=20)
-    ledger = Ledger()
-    with (
-        engine_named("in-process", dropout=0.25)(POPULATION, seed=5) as transport,
-        refused(RoundFailed, "too-few-survivors", "18"),
-    ):
-        run_rounds(plan, transport, ledger=ledger, source=SeededSource(5))
-    assert ledger.entries == ()
 
 
 def test_every_user_belongs_to_one_participant() -> None:

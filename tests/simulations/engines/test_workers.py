@@ -141,28 +141,10 @@ class TestTheSameForAnyNumber:
         )
         assert one.release.histogram.tolist() == many.release.histogram.tolist()
 
-    def test_of_users_who_have_nothing(self) -> None:
-        population, plan = population_of(np.zeros((50, 3))), Plan(users=50, items=3)
-        one, many = (
-            simulate(
-                population, plan, seed=1, evaluate=False, engine=engine_named("in-process", workers=workers)
-            )
-            for workers in (1, 3)
-        )
-        assert one.release.histogram.tolist() == many.release.histogram.tolist()
-
     def test_of_a_synthetic_population_cut_between_blocks(self) -> None:
         population = HeavyTailedPopulation(users=20_000, items=50, seed=1)
         with ForkedCrew(population, 3) as crew:
             assert all(np.array_equal(crew([ItemTotals()])[0], population.totals()) for _ in range(2))
-
-    def test_in_one_call(self) -> None:
-        table = {"user": ["a", "b", "c"] * 40, "item": ["x", "y"] * 60}
-        import polars
-
-        frame = polars.DataFrame(table)
-        one, two = (fedhist.histogram(frame, items=["x", "y"], seed=1, workers=workers) for workers in (1, 2))
-        assert one.release.histogram.tolist() == two.release.histogram.tolist()
 
     @pytest.mark.parametrize(("users", "parts", "block"), [(1, 4, 1), (10, 4, 4), (9, 3, 100), (100, 7, 3)])
     def test_parts_are_all_users_once_and_begin_with_blocks(self, users: int, parts: int, block: int) -> None:
