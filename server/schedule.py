@@ -329,11 +329,11 @@ def new_schedule(
         spare: windows that there is room for beside the calendar, to repeat some that are lost.
         delay: days after a window's end before it is due.
     """
-    folder, ledger = folder.absolute(), ledger.absolute()
-    if os.path.lexists(folder) or ledger == folder:
+    if os.path.lexists(folder) or folder.resolve() == ledger.resolve():
         raise InvalidFile(
             f"{folder} exists already, or is the ledger", allowed="a new folder", code="exists-already"
         )
+    folder, ledger = folder.resolve(), ledger.absolute()
     check_place(ledger, create=True)
     if type(spare) is not int or not 0 <= spare <= MAX_WINDOWS:
         raise InvalidInput(f"--spare is {spare!r}", allowed=f"0 to {MAX_WINDOWS:,} windows", code="bad-value")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PAGE_FILE = "index.html"
 DEFAULT_DELTA = 1e-6
-_NEARLY = 0.9
+_NEARLY, _MOST_DELTA = 0.9, 0.4
 HEADINGS = ("window", "status", "epsilon", "delta", "items", "threshold", "standard_error")
 """Of a window in `Schedule.show`, what tables show."""
 
@@ -255,7 +255,7 @@ class Schedule:
         to_come = [state for state in states if state.status in ("due", "waiting")]
         room = min(total.runs_left(spent, cost), budget.runs_left(cost) or 0)
         whole = cost.times(len(states))
-        together = file.plan_for(file.windows[0], epsilon=total.epsilon, delta=total.delta)
+        together = file.plan_for(file.windows[0], epsilon=total.epsilon, delta=min(total.delta, _MOST_DELTA))
         weak = {name: text for name, text in plan_warnings(together).items() if name in ("epsilon", "delta")}
         advice = plan_warnings(plan) | {name: f"all windows together: {text}" for name, text in weak.items()}
         claims = (

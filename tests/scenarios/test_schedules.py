@@ -365,6 +365,14 @@ def test_a_folder_that_was_moved_or_copied_is_refused_until_that_is_said(tmp_pat
     assert run(Schedule(copy)) == []
 
 
+def test_a_folder_behind_a_link_is_where_it_was_made(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    made = schedule_in(tmp_path / "link", ledger=tmp_path / "ledger.db")
+    for place in ("real", "link"):
+        assert statuses(Schedule(tmp_path / place / made.folder.name)) == ["due"] * 4
+
+
 def test_somebody_elses_folder_is_no_schedule_and_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     with refused(InvalidFile, "not-a-schedule"):
@@ -472,6 +480,11 @@ def test_a_total_without_delta_is_run_with_laplace_noise(tmp_path: Path) -> None
     counted = ledger_of(made).counted()
     assert counted.delta == 0
     assert 3.9 < counted.epsilon <= 4
+
+
+def test_a_total_that_no_single_plan_may_have_is_shown(tmp_path: Path) -> None:
+    made = schedule_in(tmp_path, epsilon=30, delta=0.9)
+    assert any("hardly anybody" in note for note in made.show()["notes"])
 
 
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
