@@ -43,6 +43,7 @@ class Columns:
         time: the name of the column that says when; read with a window only.
         window: rows of other times are left out, as in 2026-W47 (see `Window`). Their users stay: how many there are
             does not depend on the window.
+        strict: the first row without a user, an item or a count is an error instead of being left out. Never on a node.
     """
 
     user: str | int = "user"
@@ -52,6 +53,7 @@ class Columns:
     bins: Collection[float] | None = None
     time: str | int | None = None
     window: Window | str | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         named = (self.user, self.item, self.count or "count", *(() if self.time is None else (self.time,)))
@@ -114,7 +116,7 @@ class Columns:
 
     def in_words(self) -> str:
         """The fields that differ from their defaults, for a sentence."""
-        words = {"separator": "separator", "bins": "bins", "window": "a window"}
+        words = {"separator": "separator", "bins": "bins", "window": "a window", "strict": "strict"}
         return ", ".join(words.get(name, f"a {name} column") for name in self.given)
 
     def found_in(self, names: Sequence[object]) -> dict[str, list[str]]:
@@ -248,9 +250,10 @@ def with_inside(
     import polars as pl
 
     seconds = _seconds(table["time"], columns)
-    if seconds.null_count() and not lenient:
+    wrong = seconds.is_null() & table["time"].is_not_null()
+    if wrong.any() and not lenient:
         raise InvalidPopulation(
-            f"the time in {where(int(seconds.is_null().arg_max() or 0), 'time')} is missing or no time",
+            f"the time in {where(int(wrong.arg_max() or 0), 'time')} is no time",
             allowed=_ALLOWED,
             advice="correct or remove the row",
             code="bad-time",
@@ -309,16 +312,15 @@ def binned(
     import polars as pl
 
     items = table["item"]
-    if items.null_count() and not lenient:
-        return table  # refused by `Tabulation`, which has the words
     if not items.dtype.is_numeric():
         items = items.cast(pl.String).str.strip_chars()
     numbers = items.cast(pl.Float64, strict=False)
     values = numbers.fill_null(float("nan")).to_numpy()
     wrong = ~np.isfinite(values)
-    if wrong.any() and not lenient:
+    odd = wrong & items.is_not_null().to_numpy()
+    if odd.any() and not lenient:
         raise InvalidPopulation(
-            f"the item in {where(int(np.argmax(wrong)), 'item')} is no finite number",
+            f"the item in {where(int(np.argmax(odd)), 'item')} is no finite number",
             allowed="numbers in the column of the items when there are bins",
             advice="correct or remove the row",
             code="item-not-a-number",

@@ -323,7 +323,8 @@ class Tabulation:
     Args:
         memory: how much may be used.
         rng: keys of users and items are drawn from it, and so is the order of users.
-        lenient: leave out rows that break a rule instead of refusing the table, see `read`.
+        strict: refuse rows without a value instead of leaving them out.
+        lenient: leave out rows that break a rule, too, see `read`.
         tell: called as the work goes on.
         again: reads the same rows again, to find one of a user in an error.
     """
@@ -333,6 +334,7 @@ class Tabulation:
         *,
         memory: Memory,
         rng: Source,
+        strict: bool = False,
         lenient: bool = False,
         tell: Tell = lambda *progress: None,
         again: Tables = tuple,
@@ -340,7 +342,8 @@ class Tabulation:
         keep_freed_memory()
         self.rows = self.left_out = 0
         self._spool = Spool(memory.room)
-        self._memory, self.lenient, self._tell, self._again = memory, lenient, tell, again
+        self._memory, self._strict, self._lenient = memory, strict, lenient
+        self._tell, self._again = tell, again
         self._batches: list[Future[Batch]] = []
         self._dealing = ThreadPoolExecutor(1)
         self._waiting: list[tuple[Words, npt.NDArray[Any], npt.NDArray[np.int32] | None]] = []
@@ -362,11 +365,9 @@ class Tabulation:
         self.rows += table.height
         if table.height == 0:
             return
-        if self.lenient:
-            table, there, counts = self._usable(table)
-        else:
+        if self._strict:
             _refuse_missing(table, where)
-            there, counts = np.ones(table.height, dtype=np.bool_), _counts(table, where)
+        table, there, counts = self._usable(table, where)
         if INSIDE in table.columns:
             # Whatever the window: whether files go together must not tell which of them has rows in it.
             self._items.expect(table["item"].dtype, lambda: where(0, "item"))
@@ -405,28 +406,28 @@ class Tabulation:
         )
         return whole if rows.in_memory else StoredPopulation(**vars(whole), rows=rows)
 
-    def _usable(self, table: pl.DataFrame) -> tuple[pl.DataFrame, Flags, npt.NDArray[np.int32] | None]:
-        """The rows with a user; which have an item and a count; and these counts.
+    def _usable(
+        self, table: pl.DataFrame, where: Where
+    ) -> tuple[pl.DataFrame, Flags, npt.NDArray[np.int32] | None]:
+        """The rows with a user; which have all other values; and their counts, None if each is one.
 
         Which ones of a user's rows stay depends on that user's rows alone.
         """
         import polars as pl
 
-        users = table.drop_nulls(["user"])
-        there = users["item"].is_not_null()
+        kept = np.flatnonzero(table["user"].is_not_null().to_numpy())
+        users = table if len(kept) == table.height else table[kept]
+        there = users.select(pl.all_horizontal(pl.all().is_not_null())).to_series()
         counts = None
         if "count" in table.columns:
-            column = users["count"]
-            _check_counted(column.dtype)
-            if column.dtype == pl.String:
-                column = column.str.strip_chars()
-            number = column.cast(pl.Float64, strict=False)
-            there &= (number.is_between(0, MAX_USER_TOTAL) & (number == number.floor())).fill_null(
-                value=False
-            )
-            counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
-        if INSIDE in table.columns:
-            there &= users[INSIDE].is_not_null()
+            _check_counted(users["count"].dtype)
+            if self._lenient:
+                number = _number_of(users["count"])
+                whole = number.is_between(0, MAX_USER_TOTAL) & (number == number.floor())
+                there &= whole.fill_null(value=False)
+                counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
+            else:
+                counts = _counts(users["count"], lambda row: where(int(kept[row]), "count"))
         self.left_out += table.height - int(there.sum())
         return users, there.to_numpy(), counts
 
@@ -523,7 +524,7 @@ class Tabulation:
                         batches, partition, np.arange(len(ranks)).astype(np.uint64), bits=bits
                     ):
                         self.left_out += int((np.isin(piece.users, too_much) & (piece.items > 0)).sum())
-        if heavy and not self.lenient:
+        if heavy and not self._lenient:
             raise self._too_much(np.concatenate(heavy))
         return out
 
@@ -546,9 +547,10 @@ class Tabulation:
 def _refuse_missing(table: pl.DataFrame, where: Where) -> None:
     for name in table.columns:
         if table[name].null_count():
-            place = where(int(table[name].is_null().arg_max() or 0), name)
+            role = "time" if name == INSIDE else name
+            place = where(int(table[name].is_null().arg_max() or 0), role)
             raise InvalidPopulation(
-                f"the {name} in {place} is missing",
+                f"the {role} in {place} is missing",
                 allowed="a value in every row",
                 advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
                 code="missing-value",
@@ -568,28 +570,33 @@ def _check_counted(kind: pl.DataType) -> None:
         )
 
 
-def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32] | None:
-    """The observations that each row stands for; None if each is one."""
+def _number_of(column: pl.Series) -> pl.Series:
+    """A column of counts as numbers; missing where it can't be read."""
     import polars as pl
 
-    if "count" not in table.columns:
-        return None
-    column = table["count"]
-    _check_counted(column.dtype)
+    texts = column.dtype == pl.String
+    return (column.str.strip_chars() if texts else column).cast(pl.Float64, strict=False)
+
+
+def _counts(column: pl.Series, place: Callable[[int], str]) -> npt.NDArray[np.int32]:
+    """The observations that each row stands for; none where that is missing."""
+    import polars as pl
+
     if column.dtype == pl.String:
-        column = column.str.strip_chars().cast(pl.Float64, strict=False)
-        if column.null_count():
-            place = where(int(column.is_null().arg_max() or 0), "count")
+        number = _number_of(column)
+        wrong = number.is_null() & column.is_not_null()
+        if wrong.any():
             raise InvalidPopulation(
-                f"the count in {place} is not a number",
+                f"the count in {place(int(wrong.arg_max() or 0))} is not a number",
                 allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
                 advice="correct or remove the row",
                 code="count-not-a-number",
             )
+        column = number
     elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
         # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
         column = column.cast(pl.Float64)
-    return whole_counts(column.to_numpy(), lambda row: where(row, "count"))
+    return whole_counts(column.fill_null(0).to_numpy(), place)
 
 
 class _Keys:

@@ -86,12 +86,18 @@ class Following(Protocol):
     def say(self, text: str) -> None:
         """Something to tell the user at once."""
 
+    def left_out(self, rows: int) -> None:
+        """So many rows were left out. For who owns the table alone: it is computed from the exact data."""
+
 
 class _Nobody:
     def reading(self, stage: str, done: int, total: int) -> None:
         pass
 
     def say(self, text: str) -> None:
+        pass
+
+    def left_out(self, rows: int) -> None:
         pass
 
 
@@ -122,11 +128,11 @@ def read_population(
             without it. What does not fit goes to a temporary file, and the population stays there.
         seed: gives the users of a table the same order whenever it is read. Without it they have a new one each time.
 
-    Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
+    Rows without a user, an item or a count are left out, and their number is logged; `Columns(strict=True)` refuses
+    them. Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
     say how much was left out, and `item_origin` whether the list of items was inferred from the data.
     """
-    choice = ItemChoice(top_items, items)
-    return read_data(Path(path), choice, columns=columns, memory=memory, rng=order_of_users(seed))[0]
+    return _read_own(Path(path), ItemChoice(top_items, items), columns, memory, seed)
 
 
 def read_frame(
@@ -142,8 +148,17 @@ def read_frame(
 
     The arguments are those of `read_population`, and so is the result for a file with the same rows.
     """
-    choice = ItemChoice(top_items, items)
-    return read_data(frame, choice, columns=columns, memory=memory, rng=order_of_users(seed))[0]
+    return _read_own(frame, ItemChoice(top_items, items), columns, memory, seed)
+
+
+def _read_own(
+    data: Any, choice: ItemChoice, columns: Columns, memory: str | int | None, seed: int | None
+) -> SparsePopulation:
+    rng = order_of_users(seed)
+    population, left_out = read_data(data, choice, columns=columns, memory=memory, rng=rng)
+    if left_out:
+        log.warning("%d rows without a user, an item or a count were left out", left_out)
+    return population
 
 
 def order_of_users(seed: int | None) -> Source:
@@ -190,7 +205,10 @@ def read_data(
         _check_not_text(columns, "a data frame")
         table = frame_table(data, columns, lenient=lenient)
         tables, expected = partial(_of_frame, table, columns, limit.batch_rows), table.height
-    tabulation = Tabulation(memory=limit, rng=rng, lenient=lenient, tell=follow.reading, again=tables)
+    strict = columns.strict and not lenient
+    tabulation = Tabulation(
+        memory=limit, rng=rng, strict=strict, lenient=lenient, tell=follow.reading, again=tables
+    )
     for rows, where in tables():
         counted = with_named_truths(rows, choice.truths)
         if isinstance(columns.window, Window):

@@ -88,7 +88,18 @@ def _listed(name: str, **more: Any) -> dict[str, Any]:
     ),
 )
 @options(
-    *("data", *COLUMNS, "items_file", "synthetic", "users", "items", "top_items", "normalise", "memory"),
+    *(
+        "data",
+        *COLUMNS,
+        "strict",
+        "items_file",
+        "synthetic",
+        "users",
+        "items",
+        "top_items",
+        "normalise",
+        "memory",
+    ),
     *(
         "selectors",
         *_SEVERAL,

@@ -114,12 +114,13 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     for name in ("items_file", "users", "items", "top_items", "normalise"):
         if getattr(wanted, name) is not None:
             words += _flag(name, getattr(wanted, name))
-    words += ["--no-header"] if wanted.columns.numbered else []
+    switches = {"--no-header": wanted.columns.numbered, "--strict": wanted.columns.strict}
+    words += [flag for flag, given in switches.items() if given]
     for name in wanted.columns.given:
         value = getattr(wanted.columns, name)
         if name == "bins":
             words += _flag(name, ",".join(f"{edge:.17g}" for edge in value))
-        else:
+        elif name != "strict":
             words += _flag(name if name == "separator" else f"{name}_column", value)
     if wanted.item_origin.tells(str(settings.get("domain", "closed"))):
         words += ["--domain", "closed", "--evaluate"]

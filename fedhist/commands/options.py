@@ -164,6 +164,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "it may have any suffix. [default: a comma, a tab in .tsv files]"),
         "no_header": _switch("The text file has no line of names: columns are given by number, from 1, as in "
             "--user-column 1."),
+        "strict": _switch("Stop at the first row without a user, an item or a count. Without it such rows are left "
+            "out, and the screen says how many they are."),
         "bins": _text("EDGES", "Count the values of the item column, numbers, in bins between these edges: 0,10,20 or "
             "0:20:10 gives [0, 10) and [10, 20). Values outside are left out; -inf and inf as end edges take them in. "
             "The edges are public: no --items-file is needed."),
@@ -416,6 +418,7 @@ def columns_of(flags: dict[str, Any]) -> Any:
         None if bins is None else edges_of(bins),
         time=None if time is None else name(time),
         window=flags.get("window"),
+        strict=flags.pop("strict", False),
     )
 
 

@@ -42,7 +42,18 @@ _LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
     ),
 )
 @options(
-    *("data", *COLUMNS, "items_file", "users", "items", "top_items", "normalise", "memory", "mean_total"),
+    *(
+        "data",
+        *COLUMNS,
+        "strict",
+        "items_file",
+        "users",
+        "items",
+        "top_items",
+        "normalise",
+        "memory",
+        "mean_total",
+    ),
     *("distinct_items", "tail_index", "sizes", "best_split", "target_error", "total_epsilon", "total_delta"),
     *(name for name in FIELDS if name not in NOT_PLANNED),
     *("set", "plan_file", "plugin", "seed", "figure", "csv", "force", "as_json"),

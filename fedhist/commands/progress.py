@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.events import Event, Heard, Read
 from fedhist.simulations.experiments.choices import Counting
-from fedhist.simulations.workbench.watching import Watcher
+from fedhist.simulations.workbench.watching import LEFT_OUT, Watcher
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -41,6 +41,10 @@ class Progress(Watcher, Counting):
     def say(self, text: str) -> None:
         """A line of its own."""
         echo(text, err=True)
+
+    def left_out(self, rows: int) -> None:
+        """The same for rows without a value."""
+        self.say(LEFT_OUT % rows)
 
 
 class NoProgress(Progress):

@@ -44,6 +44,7 @@ NO_DOMAIN = {
     *(
         "data",
         *COLUMNS,
+        "strict",
         "time_column",
         "items_file",
         "users",

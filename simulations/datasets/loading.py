@@ -194,7 +194,7 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
 
 def _from_table(wanted: Wanted, data: Any, name: str, seed: int | None, follow: Following) -> Loaded:
     """The population of a file or data frame, with notes."""
-    population, _ = read_data(
+    population, left_out = read_data(
         data,
         _choice(wanted),
         columns=wanted.columns,
@@ -202,6 +202,8 @@ def _from_table(wanted: Wanted, data: Any, name: str, seed: int | None, follow: 
         rng=order_of_users(seed),
         follow=follow,
     )
+    if left_out:
+        follow.left_out(left_out)
     return _noted(wanted, population, name)
 
 

@@ -17,7 +17,7 @@ USUAL_EPSILON: float = float("1")
 """The default of epsilon. Known by its identity: beside total_epsilon, only a default may be left out."""
 
 # The domain depends on the data.
-_DEFAULTS = {"domain": None, "users": None, "dropout": 0.0, "trace": False}
+_DEFAULTS = {"domain": None, "users": None, "dropout": 0.0, "trace": False, "strict": False}
 
 
 class RunSettings(PlanSettings, total=False):
@@ -27,6 +27,7 @@ class RunSettings(PlanSettings, total=False):
     total_delta: float | None
     bins: Collection[float] | None
     separator: str | None
+    strict: bool
     top_items: int | None
     normalise: str | None
     memory: str | int | None

@@ -63,6 +63,7 @@ def compare(
     item: str | int = "item",
     count: str | int | None = None,
     separator: str | None = None,
+    strict: bool = False,
     bins: Collection[float] | None = None,
     items: Any = None,
     users: int | None = None,
@@ -99,6 +100,7 @@ def compare(
         item: the column of items.
         count: the column of counts, if there is one.
         separator: between the fields of a text file.
+        strict: stop at the first row without a user, an item or a count, instead of leaving such rows out.
         bins: rising edges, to make items of numbers.
         items: the public list of items; without data the number of items of synthetic users, or several.
         users: the number of synthetic users.
@@ -147,6 +149,7 @@ def compare(
                 item=item,
                 count=count,
                 separator=separator,
+                strict=strict,
                 bins=bins,
                 items=None if sizes else items,
                 normalise=normalise,

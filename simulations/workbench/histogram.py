@@ -68,7 +68,8 @@ def histogram(
         engine: where the devices run: "in-process", "ray" or "flower-simulation".
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
-            `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
+            `bins`, rising edges for the numbers in the item column; `separator` of a text file; `strict`, to stop
+            at a row without a value; `top_items`, the number
             of the most frequent items to keep, which is not private; `users`, the number that stands for the real one
             under `neighbours="add-or-remove-one"`, or that of synthetic users; `normalise`, "nfc" or "casefold", to
             write names alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of
@@ -99,6 +100,7 @@ def histogram(
                 bins=settings.get("bins"),
                 time=time,
                 window=settings.get("window"),
+                strict=settings.get("strict", False),
             ),
             item_names=labels_in(items),
             users=settings.get("users"),

@@ -53,6 +53,7 @@ def predict(
     item: str | int = "item",
     count: str | int | None = None,
     separator: str | None = None,
+    strict: bool = False,
     bins: Collection[float] | None = None,
     items: Any = None,
     users: int | None = None,
@@ -81,6 +82,7 @@ def predict(
         item: the column of items.
         count: the column of counts, if there is one.
         separator: between the fields of a text file.
+        strict: stop at the first row without a user, an item or a count, instead of leaving such rows out.
         bins: rising edges, to make items of numbers.
         items: the public list of items; for synthetic users and models the number of items.
         users: the number of users of a synthetic population or a model.
@@ -116,6 +118,7 @@ def predict(
             item=item,
             count=count,
             separator=separator,
+            strict=strict,
             bins=bins,
             items=items,
             normalise=normalise,

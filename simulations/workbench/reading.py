@@ -17,6 +17,7 @@ def reading_of(
     item: str | int,
     count: str | int | None,
     separator: str | None,
+    strict: bool,
     bins: Collection[float] | None,
     items: Any,
     normalise: str | None,
@@ -24,7 +25,7 @@ def reading_of(
     domain: Any,
 ) -> Wanted:
     """Data that is read like this; `items` is a public list or, as a whole number, the size of synthetic data."""
-    columns = Columns(user=user, item=item, count=count, separator=separator, bins=bins)
+    columns = Columns(user=user, item=item, count=count, separator=separator, strict=strict, bins=bins)
     reading = Wanted(columns=columns, open_domain=domain == "open", normalise=normalise, memory=memory)
     if isinstance(items, int):
         return replace(reading, items=items)

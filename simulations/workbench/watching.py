@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+LEFT_OUT = "%d rows without a user, an item or a count were left out; strict refuses the first of them"
 
 if TYPE_CHECKING:
     # It loads numpy, and commands that only show their help have a watcher, too.
@@ -17,6 +20,10 @@ class Watcher:
 
     def reading(self, stage: str, done: int, total: int) -> None:
         """A pass over a table goes on, see `client.files.read.Following`."""
+
+    def left_out(self, rows: int) -> None:
+        """So many rows of the table were left out: for its owner's eyes, in the log where there is no screen."""
+        logging.getLogger("fedhist").warning(LEFT_OUT, rows)
 
     def observe(self, event: Event) -> None:
         """Something happened in the run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedhist import InvalidInput
-from tests.builders import Fedhist
+from tests.builders import Fedhist, files_in
 from tests.support.api import edges_of
 from tests.support.refusals import refused
 
@@ -102,3 +102,23 @@ def test_edges(text: str, edges: list[float]) -> None:
 def test_what_stands_for_no_edges(text: str) -> None:
     with refused(InvalidInput, "bad-bins", "--bins"):
         edges_of(text)
+
+
+def test_rows_without_a_value_are_told_on_the_screen_and_nowhere_else(
+    fedhist: Fedhist, tmp_path: Path
+) -> None:
+    rows = [f"u{n},{item},1" for n in range(40) for item in ("tea", "milk")]
+    whole = "\n".join(["user,item,count", *rows]) + "\n"
+    (tmp_path / "whole.csv").write_text(whole)
+    (tmp_path / "holes.csv").write_text(whole + ",tea,1\n" * 5 + "u1,,1\n" + "u2,milk,\n")
+    how = ("--seed", 1, "--epsilon", 5)
+    for name in ("whole", "holes"):
+        ran = fedhist("run", "--data", f"{name}.csv", *how, "--out", name, "--trace")
+        assert ran.code == 0, ran.err
+        assert ("7 rows without a user, an item or a count were left out" in ran.err) == (name == "holes")
+        assert "rows without" not in ran.out
+    for path in files_in(tmp_path / "holes"):
+        text = (tmp_path / "holes" / path).read_bytes()
+        assert b"left out;" not in text and b"7 rows" not in text
+    stopped = fedhist("run", "--data", "holes.csv", *how, "--strict", "--out", "never")
+    assert (stopped.code, "line 82" in stopped.err, (tmp_path / "never").exists()) == (2, True, False)

@@ -142,7 +142,7 @@ class TestTablesWithoutALineOfNames:
     @pytest.mark.parametrize(
         ("text", "columns", "told"),
         [
-            ("a,b\nc,\n", Columns(1, 2), ("missing-value", "line 2", "2")),
+            ("a,b\nc,\n", Columns(1, 2, strict=True), ("missing-value", "line 2", "2")),
             ("a,b,x\nc,d,2\n", Columns(1, 2, 3), ("count-not-a-number", "line 1", "3")),
             ("a,b\nc,d,e\n", Columns(1, 2), ("too-many-fields", "line 2")),
             ("secret,b\n", Columns(1, 3), ("too-few-columns",)),

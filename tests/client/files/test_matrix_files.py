@@ -13,7 +13,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedhist import InvalidInput, SparsePopulation, read_population
+from fedhist import Columns, InvalidInput, SparsePopulation, read_population
 from tests.support.api import (
     InvalidFile,
     InvalidPopulation,
@@ -27,6 +27,8 @@ from tests.support.refusals import refused
 
 COUNTS = scipy.sparse.csr_array(np.array([[3, 0, 1], [0, 0, 0], [0, 2, 0]]))
 LABELS = st.lists(st.text(max_size=5), min_size=3, max_size=3, unique=True)
+
+STRICT = Columns(strict=True)
 
 
 def population(labels: list[str] | list[int] | None) -> SparsePopulation:
@@ -166,7 +168,7 @@ class TestJsonLines:
         path = tmp_path / "v.jsonl"
         path.write_text(content)
         with pytest.raises(InvalidInput) as caught:
-            read_population(path)
+            read_population(path, columns=STRICT)
         assert words in str(caught.value)
         assert "secret" not in str(caught.value)
 

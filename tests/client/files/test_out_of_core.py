@@ -34,6 +34,8 @@ from tests.support.refusals import refused
 
 SMALL = "256MiB"
 
+STRICT = Columns(strict=True)
+
 
 @pytest.fixture(params=[None, SMALL])
 def memory(request: pytest.FixtureRequest) -> str | None:
@@ -118,7 +120,7 @@ def test_the_file_of_a_folder_that_is_broken_is_named_with_its_own_line(
     tmp_path: Path, name: str, content: str | bytes, told: tuple[str, ...]
 ) -> None:
     with refused(InvalidInput, *told):
-        read_population(folder(tmp_path, {"1.csv": "user,item\na,x\nb,y\n", name: content}))
+        read_population(folder(tmp_path, {"1.csv": "user,item\na,x\nb,y\n", name: content}), columns=STRICT)
 
 
 class TestFolders:
@@ -221,7 +223,8 @@ class TestNodes:
             },
         )
         for path in (place, place / "*"):
-            found, left_out = read_node_data(path)
+            # A node is never strict: one user's row would stop all others.
+            found, left_out = read_node_data(path, columns=STRICT)
             assert (users_of(found), left_out) == ([{"x": 1}, {}, {"x": 1}], 2)
 
 

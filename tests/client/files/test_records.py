@@ -12,12 +12,13 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedhist import InvalidInput, SparsePopulation, read_population
+from fedhist import Columns, InvalidInput, SparsePopulation, read_population
 from tests.support.api import MAX_USER_TOTAL, InvalidFile, InvalidPopulation
 from tests.support.populations import AnyOrder
 from tests.support.refusals import refused
 
 Write = Callable[..., Path]
+STRICT = Columns(strict=True)
 # A null character is what tells a binary file from text.
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3)
 LABELS = [
@@ -204,7 +205,7 @@ class TestText:
     def test_a_wrong_count_is_named_by_its_line_and_column(self, text: Write, wrong: str, code: str) -> None:
         path = text(f"user,item,count\nann,tea,1\nbob,tea,{wrong}\ncid,tea,{wrong}\n")
         with refused(InvalidPopulation, code, "line 3, column 'count'") as caught:
-            read_population(path)
+            read_population(path, columns=STRICT)
         assert "bob" not in str(caught.value)
 
     @pytest.mark.parametrize(
@@ -212,7 +213,19 @@ class TestText:
     )
     def test_a_missing_user_or_item_is_named_by_its_line(self, text: Write, row: str, column: str) -> None:
         with refused(InvalidPopulation, "missing-value", column, "line 4"):
-            read_population(text(f"user,item,count\na,x,1\nb,x,1\n{row}\nc,x,1\n"))
+            read_population(text(f"user,item,count\na,x,1\nb,x,1\n{row}\nc,x,1\n"), columns=STRICT)
+
+    @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+    def test_rows_without_a_value_are_left_out_and_their_number_is_told(
+        self, text: Write, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = text("user,item,count\na,x,1\n,x,5\nb,,2\n\nc,y,\na,y,2\n", name)
+        found = read_population(path)
+        # b and c stay: how many users there are does not depend on what else they have.
+        assert (found.labels, dense(found)) == (("y", "x"), [[2, 1], [0, 0], [0, 0]])
+        assert [record.args for record in caplog.records] == [(4,)]
+        with refused(InvalidPopulation, "count-not-a-number", "line 5"):
+            read_population(text("user,item,count\n,x,1\nb,,1\n\nc,x,many\n", name))
 
     def test_a_users_total_is_limited_over_all_rows(self, text: Write) -> None:
         path = text(f"user,item,count\na,x,1\nb,x,{MAX_USER_TOTAL}\na,y,1\nb,y,1\n")
@@ -326,7 +339,7 @@ class TestParquet:
 
     def test_a_column_of_nothing_but_nulls(self, parquet: Write) -> None:
         with refused(InvalidPopulation, "missing-value", "row 1"):
-            read_population(parquet(user=[None, None], item=["a", "b"]))
+            read_population(parquet(user=[None, None], item=["a", "b"]), columns=STRICT)
 
     def test_other_types_are_refused(self, parquet: Write) -> None:
         with refused(InvalidFile, "column-type"):

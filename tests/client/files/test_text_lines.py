@@ -85,7 +85,7 @@ def test_the_refused_line_is_named_and_never_quoted(
 )
 def test_a_wrong_value_is_named_by_its_line(written: Write, content: bytes, told: tuple[str, ...]) -> None:
     with refused(InvalidPopulation, *told):
-        read_population(written(content))
+        read_population(written(content), columns=Columns(strict=True))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_wrong_value_is_named_by_its_line(written: Write, content: bytes, told
 )
 def test_lines_of_json(written: Write, content: bytes, told: tuple[str, ...]) -> None:
     with refused(InvalidInput, *told) as caught:
-        read_population(written(content, "rows.jsonl"))
+        read_population(written(content, "rows.jsonl"), columns=Columns(strict=True))
     assert "ann" not in str(caught.value)
 
 
