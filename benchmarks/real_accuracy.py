@@ -26,7 +26,11 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.errors import InvalidFile
-from fedhist.simulations.experiments.beyond import (
+from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
+from fedhist.simulations.experiments.running import Group
+from fedhist.simulations.experiments.summaries import Summary, summarise
+from fedhist.simulations.experiments.trials import Cell, UserSet
+from fedhist.simulations.paper.beyond import (
     CLOSED,
     DEFAULT,
     OPEN,
@@ -35,12 +39,7 @@ from fedhist.simulations.experiments.beyond import (
     closed_cells,
     open_cells,
 )
-from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
-from fedhist.simulations.experiments.paper_setup import Setup, read_file
-from fedhist.simulations.experiments.running import Group
-from fedhist.simulations.experiments.summaries import Summary, summarise
-from fedhist.simulations.experiments.trials import Cell
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.paper.setup import Setup, read_file
 
 ITEMS = 1_000
 GUESSES = (1, 10, 100, 1_000)

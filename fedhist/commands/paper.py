@@ -20,17 +20,13 @@ from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.cores import check_workers
-from fedhist.simulations.experiments.beyond import beyond
-from fedhist.simulations.experiments.figure_bounded import figure_bounded
-from fedhist.simulations.experiments.figure_debias import figure_debias
-from fedhist.simulations.experiments.figure_open import figure_open
-from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
-from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
 from fedhist.simulations.experiments.running import NOT_PRIVATE, make_folder, mark_not_private
-from fedhist.simulations.experiments.table_open import table_open
-from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
+from fedhist.simulations.paper.beyond import beyond
+from fedhist.simulations.paper.figures import figure_bounded, figure_debias, figure_open, figure_sparsity
 from fedhist.simulations.paper.sentiment140 import By
+from fedhist.simulations.paper.setup import Report, Setup, read_file
+from fedhist.simulations.paper.tables import check_words, table_open, table_words
 
 EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
     "table-open": table_open,

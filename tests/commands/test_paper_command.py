@@ -16,16 +16,14 @@ from tests.support.api import (
     basic_total,
     make_population,
     materialise,
+    paper_figures,
+    paper_tables,
     planned_charges,
     read_file,
     tight_total,
 )
 from tests.support.api import beyond_module as beyond
-from tests.support.api import figure_bounded_module as figure_bounded
-from tests.support.api import figure_debias_module as figure_debias
-from tests.support.api import figure_open_module as figure_open
 from tests.support.api import paper_module as paper_command
-from tests.support.api import table_open_module as table_open
 
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
@@ -38,10 +36,10 @@ def tiny(monkeypatch):
     """The experiments with a few hundred users."""
     kinds = {"numbers": "paper-non-iid", "text": "paper-non-iid-text"}
     readings = {reading: ("paper-iid", kind, 200) for reading, kind in kinds.items()}
-    for module in (table_open, figure_open):
+    for module in (paper_tables, paper_figures):
         monkeypatch.setattr(module, "READINGS", readings)
-    monkeypatch.setattr(figure_bounded, "STAND_IN_USERS", (300, 300))
-    monkeypatch.setattr(figure_debias, "USERS", (500, 500))
+    monkeypatch.setattr(paper_figures, "STAND_IN_USERS", (300, 300))
+    monkeypatch.setattr(paper_figures, "DEBIAS_USERS", (500, 500))
     monkeypatch.setattr(beyond, "USERS", (300, 300))
 
 
@@ -66,7 +64,7 @@ def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(pape
     assert all(row.keys() >= NUMBER for row in rows)
     by_reading = {name: [row for row in rows if row["reading"] == name] for name in ("numbers", "text")}
     assert {row["paper"] for row in by_reading["numbers"]} == {
-        n for line in table_open.PRINTED.values() for n in line
+        n for line in paper_tables.PRINTED.values() for n in line
     }
     assert {row["d"] for row in by_reading["text"]} == {50}
     missing = [row for row in rows if row["data"] == "Sent. 140"]

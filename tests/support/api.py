@@ -40,7 +40,8 @@ PLACES = {
     "fedhist.display.visible_text": "is_formula is_hidden visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
@@ -235,34 +236,33 @@ PLACES = {
     "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
     "fedhist.simulations.evaluate": "simulation_document write_simulation",
-    "fedhist.simulations.experiments.beyond": "beyond_module= result_of",
     "fedhist.simulations.experiments.choices": "Counting",
     "fedhist.simulations.experiments.comparison": "rows_of",
-    "fedhist.simulations.experiments.figure_bounded": "figure_bounded_module=",
-    "fedhist.simulations.experiments.figure_debias": "figure_debias_module=",
-    "fedhist.simulations.experiments.figure_open": "figure_open_module=",
     "fedhist.simulations.experiments.grid": "Combinations Grid combinations",
-    "fedhist.simulations.experiments.paper_setup": "Setup read_file",
     "fedhist.simulations.experiments.running": (
         "Experiment Results TrialGroup=Group run_experiment trial_file"
     ),
     "fedhist.simulations.experiments.sources": "names_of",
     "fedhist.simulations.experiments.summaries": "Summary summarise",
-    "fedhist.simulations.experiments.table_open": "table_open_module=",
     "fedhist.simulations.experiments.tables": "Row write_csv",
     "fedhist.simulations.experiments.trials": (
         "Cell FILE PaperPlan SYNTHETIC Trials UserSet digest_of draw_users exact_threshold trial_seed"
     ),
-    "fedhist.simulations.experiments.verdicts": "Claim Verdict judge judge_mean number_row rounding_ends",
     "fedhist.simulations.faults": "FaultAssignment FaultKind faults_of",
     "fedhist.simulations.given_users": "GivenUsers",
     "fedhist.simulations.paper.baselines": (
         "minimiser minimiser_sensitivity paper_bars sharp_error sharp_range"
     ),
-    "fedhist.simulations.paper.figures": (
+    "fedhist.simulations.paper.beyond": "beyond_module= result_of",
+    "fedhist.simulations.paper.drawings": (
         "draw_beyond draw_bound draw_bounded draw_debias draw_numbers draw_sparsity"
     ),
+    "fedhist.simulations.paper.figures": "paper_figures=",
     "fedhist.simulations.paper.sentiment140": "read_sentiment140 write_matrix",
+    "fedhist.simulations.paper.setup": (
+        "Claim Setup Verdict judge judge_mean number_row paper_setup= read_file rounding_ends"
+    ),
+    "fedhist.simulations.paper.tables": "paper_tables=",
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve row_of",
     "fedhist.simulations.report.charts": (

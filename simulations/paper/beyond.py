@@ -8,11 +8,11 @@ from typing import Any
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
-from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
 from fedhist.simulations.experiments.trials import Cell, UserSet
-from fedhist.simulations.paper.figures import draw_beyond
+from fedhist.simulations.paper.drawings import draw_beyond
+from fedhist.simulations.paper.setup import Report, Setup
 
 SAME_TOTAL = (
     "epsilon 1.1 and delta 1/n (closed domains) or 1/(2n) (open domains) in total, neighbours zero-out"

@@ -1,26 +1,32 @@
-"""The paper's table of unbounded domains: best C, private C, median and 90 % quantile, in both readings."""
+"""The paper's tables: its printed numbers beside ours, over unbounded domains and of single words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fedhist.simulations.experiments.paper_setup import (
-    BUDGET,
-    NO_DATA,
-    NUMBER_COLUMNS,
-    OTHER_DATA,
-    WHERE_TO_GET,
-    Report,
-    Setup,
-)
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell, UserSet
-from fedhist.simulations.experiments.verdicts import Verdict, number_row
-from fedhist.simulations.paper.figures import draw_numbers
+from fedhist.simulations.experiments.trials import FILE, Cell, UserSet
+from fedhist.simulations.paper.drawings import draw_numbers
+from fedhist.simulations.paper.figures import debias_cells
+from fedhist.simulations.paper.setup import (
+    NO_DATA,
+    NUMBER_COLUMNS,
+    OPEN,
+    OTHER_DATA,
+    READINGS,
+    WHERE_TO_GET,
+    DataFile,
+    Report,
+    Setup,
+    Verdict,
+    number_row,
+)
 
-SIZES = (100, 1000)
+WORDS_KEPT = (100, 1000)
 """The numbers of most frequent words of Sentiment140."""
 COLUMNS = ("best C", "private C", "median", "90 % quantile")
 GUESSED = "private C, t/2 and epsilon' = 1"
@@ -35,32 +41,24 @@ PRINTED = {
     ("Sent. 140", 100): ("0.0076", "0.0285", "0.6027", "0.2742"),
     ("Sent. 140", 1000): ("0.1250", "0.1483", "0.5912", "0.2699"),
 }
-SETTINGS = BUDGET | {"domain": "open", "release": "laplace-threshold-paper", "max_threshold": 1500.0}
-"""The paper's release. Its threshold t is used with noise on clipped counts only, without which it is not private."""
-
-READINGS = {
-    "numbers": ("paper-iid", "paper-non-iid", 50_000),
-    "text": ("paper-iid", "paper-non-iid-text", 500_000),
-}
-"""The paper's numbers need 50,000 users and Gamma(1/2) rates; its text says 500,000 users and Gamma(2) rates."""
 
 
-def cells_for(users: UserSet) -> dict[str, Cell]:
+def open_cells(users: UserSet) -> dict[str, Cell]:
     """The four columns. Candidates 10, 20, ..., 1500; the exponential mechanism with sensitivity 5 C_m/2."""
-    on_grid = SETTINGS | {"min_threshold": 10.0}
+    on_grid = OPEN | {"min_threshold": 10.0}
     return {
         "best C": Cell(users=users, settings=on_grid | {"selector": "oracle"}, paper_grid=True),
         "private C": Cell(
             users=users, settings=on_grid | {"selector": "exponential-v-paper"}, paper_grid=True
         ),
-        "median": Cell(users=users, settings=SETTINGS, exact="median"),
-        "90 % quantile": Cell(users=users, settings=SETTINGS, exact="p90"),
+        "median": Cell(users=users, settings=OPEN, exact="median"),
+        "90 % quantile": Cell(users=users, settings=OPEN, exact="p90"),
     }
 
 
 def guessed_cell(users: UserSet) -> Cell:
     """The private column that fits the printed numbers."""
-    private = cells_for(users)["private C"]
+    private = open_cells(users)["private C"]
     return replace(private, settings={**private.settings, "epsilon_select": 1.0}, half_penalty=True)
 
 
@@ -72,7 +70,7 @@ def table_open(setup: Setup) -> Report:
     sets = {reading: _synthetic(reading) for reading in READINGS}
     if setup.quick:
         sets["text"] = {place: users for place, users in sets["text"].items() if place[1] == 50}
-    files = setup.needed_tops(SIZES)
+    files = setup.needed_tops(WORDS_KEPT)
     groups = [
         Group(_all_cells(sets["numbers"].values()), setup.pick(8, 100)),
         Group(tuple(map(guessed_cell, sets["numbers"].values())), setup.pick(8, 100)),
@@ -85,7 +83,7 @@ def table_open(setup: Setup) -> Report:
     for reading, of_reading in sets.items():
         for (kind, items), users in of_reading.items():
             where, printed = {"data": kind, "d": items, "reading": reading}, PRINTED[kind, items]
-            rows += _rows(results, users, where, printed)
+            rows += _open_rows(results, users, where, printed)
             if reading == "numbers":
                 guessed = results.summary(guessed_cell(users))
                 rows.append(number_row(where | {"column": GUESSED}, printed[1], guessed))
@@ -94,7 +92,7 @@ def table_open(setup: Setup) -> Report:
         size = users.top_items or 0
         why = "" if known[users.content] else OTHER_DATA
         where = {"data": users.name, "d": size, "reading": "numbers"}
-        rows += _rows(results, users, where, PRINTED["Sent. 140", size], why)
+        rows += _open_rows(results, users, where, PRINTED["Sent. 140", size], why)
     notes = [
         "reading 'numbers': 50,000 users, Gamma(1/2) rates, which the median and 90 % columns need; "
         "reading 'text': 500,000 users, Gamma(2) rates, as printed",
@@ -103,9 +101,9 @@ def table_open(setup: Setup) -> Report:
     ]
     if setup.quick:
         notes.append("the reading 'text' is run with d = 50 only; few trials make wide intervals")
-    notes += setup.left_out(SIZES)
+    notes += setup.left_out(WORDS_KEPT)
     reproduced = {users.top_items for users in files if known[users.content]}
-    if missing := [size for size in SIZES if size not in reproduced]:
+    if missing := [size for size in WORDS_KEPT if size not in reproduced]:
         for size in missing:
             for column, text in zip(COLUMNS, PRINTED["Sent. 140", size], strict=True):
                 where = {"data": "Sent. 140", "d": size, "reading": "numbers", "column": column}
@@ -139,12 +137,78 @@ def _synthetic(reading: str) -> dict[tuple[str, int], UserSet]:
 
 
 def _all_cells(sets: Iterable[UserSet]) -> tuple[Cell, ...]:
-    return tuple(cell for users in sets for cell in cells_for(users).values())
+    return tuple(cell for users in sets for cell in open_cells(users).values())
 
 
-def _rows(results: Results, users: UserSet, where: Row, printed: tuple[str, ...], why: str = "") -> list[Row]:
-    found = cells_for(users)
+def _open_rows(
+    results: Results, users: UserSet, where: Row, printed: tuple[str, ...], why: str = ""
+) -> list[Row]:
+    found = open_cells(users)
     return [
         number_row(where | {"column": column}, text, results.summary(found[column]), why=why)
         for column, text in zip(COLUMNS, printed, strict=True)
     ]
+
+
+WORDS = {"the": ("0.0289", "0.0257"), "today": ("0.0381", "0.0155"), "you": ("0.0745", "0.0671")}
+WORD_COLUMNS = {"clipping": "loss_clipped", "debiasing": "loss"}
+
+
+def table_words(setup: Setup) -> Report:
+    """Table of single words of Sentiment140; needs --data.
+
+    The full version took seconds on two cores.
+    """
+    found: dict[UserSet, SparsePopulation] = {}
+    files: dict[UserSet, tuple[DataFile, str]] = {}
+    for file in setup.data:
+        for word in WORDS:
+            population = _only(file, word)
+            if population is not None:
+                users = UserSet(kind=FILE, name=file.name, content=f"{file.digest}/{word}")
+                found[users], files[users] = population, (file, word)
+    cells = debias_cells(found)
+    rows: list[Row] = []
+    if cells:
+        results = setup.run("table-words", [Group(tuple(cells.values()), setup.pick(5, 20))], found)
+        for (users, bound), cell in cells.items():
+            file, word = files[users]
+            why = "" if file.is_sentiment140 else OTHER_DATA
+            for (column, name), text in zip(WORD_COLUMNS.items(), WORDS[word], strict=True):
+                where = {"data": file.name, "word": word, "bound": bound, "column": column}
+                rows.append(number_row(where, text, results.summary(cell, name), why=why))
+    notes: list[str] = []
+    if not any(file.is_sentiment140 for file, _ in files.values()):
+        notes.append(WHERE_TO_GET)
+        for word, printed in WORDS.items():
+            for column, text in zip(WORD_COLUMNS, printed, strict=True):
+                where = {"data": "Sent. 140", "word": word, "bound": "", "column": column}
+                rows.append(number_row(where, text, None, why=NO_DATA))
+    columns = {"data": "data", "word": "word", "bound": "C", "column": "column"} | NUMBER_COLUMNS
+    return Report("table-words", "single words, clipped and debiased", rows, columns, [], [], notes)
+
+
+def _only(file: DataFile, word: str) -> SparsePopulation | None:
+    """The users' counts of one word; None if the file does not have the word."""
+    if file.population.labels is None or word not in file.population.labels:
+        return None
+    number = list(file.population.labels).index(word)
+    return replace(file.population.select_items([number], labels=[word]), labels=None)
+
+
+def check_words(data: tuple[DataFile, ...]) -> None:
+    """Refuse data if no file has any of the words, and no data at all."""
+    words = ", ".join(WORDS)
+    if not data:
+        raise InvalidInput(
+            "table-words has no data: its table is of single words of Sentiment140",
+            allowed=f"--data with a table whose items are words, among them {words}",
+            advice="get Sentiment140 from help.sentiment140.com/for-students, and read it with 'fedhist paper "
+            "sentiment140'",
+        )
+    if not any(_only(file, word) is not None for file in data for word in WORDS):
+        raise InvalidInput(
+            f"no file of --data has the words {words}",
+            allowed="csv, tsv or parquet with words as items",
+            advice="for a .npz, name its columns with --vocabulary",
+        )
