@@ -298,9 +298,12 @@ class Measuring:
 
     def plus(self, sums: Sequence[Sums]) -> Sums:
         """Of all of them together."""
+        sizes = added_up([one.sizes for one in sums])
         binned = [one.binned for one in sums if one.binned is not None]
+        if not binned:
+            return Sums(None, sizes)
         users, cells = added_up([one.users for one in binned]), added_up([one.cells for one in binned])
-        return Sums(Binned(users, cells) if binned else None, added_up([one.sizes for one in sums]))
+        return Sums(Binned(users, cells), sizes)
 
     def renumbering(self, population: Population) -> Renumbering | None:
         """From the population's items to those that were found."""
