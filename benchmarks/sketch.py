@@ -15,7 +15,7 @@ import numpy as np
 from two_rounds import best_of
 
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import table_room, table_shape
+from fedhist.protocol.plan.terms import table_room, table_shape
 from fedhist.protocol.sketch import HASHES, TableNotDecoded, TableShape, decode_table, encode_table
 
 SIZES = (16_384, 200_000)

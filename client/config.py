@@ -23,7 +23,7 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import Labels, Population
 from fedhist.protocol.item_lists import bin_labels, checked_edges, edges_of, read_items
-from fedhist.protocol.plan.masking_terms import MASKINGS
+from fedhist.protocol.plan.terms import MASKINGS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.plugins import load_files_once
 

@@ -19,7 +19,6 @@ from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.masking.graph import MaskingTerms, share_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FILLED_IN
-from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan.round_costs import (
     MAX_PLAN_DELTA,
     choice_cost,
@@ -28,6 +27,7 @@ from fedhist.protocol.plan.round_costs import (
     run_cost,
     table_cost,
 )
+from fedhist.protocol.plan.terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan.window import Window, window_in
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.rounds import Round

@@ -1,4 +1,9 @@
-"""Sums over a domain that nobody can enumerate: sorted keys with a row of values each."""
+"""Sums over a domain that nobody can enumerate: sorted keys with a row of values each.
+
+The order of whole numbers that are not negative, by digits of 16 bits: several times faster than comparing them.
+
+numpy sorts numbers of 16 bits by counting, at the same speed on every machine.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhist.protocol.histograms import AnyIntegers, Integers
-from fedhist.protocol.sorting import rising_order
+
+_DIGIT = 16
+# A pass over each digit beats a sort by comparison up to this number of them.
+_MOST_DIGITS = 3
 
 _PENDING_ROWS = 1_000_000
 _RANGE_ROWS = 1 << 16
@@ -17,6 +25,22 @@ _RANGE_ROWS = 1 << 16
 _SAMPLED = 64
 # With up to this number of keys for each row, counting is faster than sorting.
 _DENSE = 4
+
+
+def rising_order(keys: AnyIntegers, largest: int) -> Integers:
+    """The places of the keys in rising order; equal keys keep theirs.
+
+    Args:
+        keys: from 0 to `largest`.
+        largest: a bound of the keys.
+    """
+    if largest.bit_length() > _MOST_DIGITS * _DIGIT:
+        return np.argsort(keys, kind="stable")
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    for low in range(_DIGIT, largest.bit_length(), _DIGIT):
+        digits = (keys >> keys.dtype.type(low)).astype(np.uint16)
+        order = order[np.argsort(digits[order], kind="stable")]
+    return order
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ all columns at the end is refused: no part of it is returned.
 
 **Privacy.** The shape is public. The server reads every item and its exact clipped count from the sum, before noise
 and bar: masks hide from it which device has what, and nothing else. This is central privacy. That a table did not
-decode is visible too. For items that devices *hold*, this is charged to the ledger (`protocol/plan/table_terms.py`).
+decode is visible too. For items that devices *hold*, this is charged to the ledger (`protocol/plan/terms.py`).
 Against devices that *send* what the protocol does not allow it is not private, and can't be: such a device can add
 numbers to a few cells that make decoding depend on one item of others.
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Histograms, Integers
 
-# Item numbers are stored in 32 bits. A plan allows far fewer items (`plan/checks.py`).
+# Item numbers are stored in 32 bits. A plan allows far fewer items (`plan/rules.py`).
 MAX_COLUMNS = 2**31 - 1
 
 # A piece of this size and its temporaries stay in a core's cache.

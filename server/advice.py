@@ -14,8 +14,8 @@ import numpy as np
 
 from fedhist.protocol.measurements.base import Round
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.checks import usual_delta
-from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.plan.rules import usual_delta
+from fedhist.protocol.plan.terms import table_notes
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release

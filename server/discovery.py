@@ -15,13 +15,19 @@ from fedhist.protocol.items import item_bytes
 from fedhist.protocol.measurements.base import NOTHING, Salt
 from fedhist.protocol.measurements.keys import KeySums, KeyWeights, KeyWeightsTable
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery, ways_to_release
-from fedhist.protocol.plan.table_terms import decoding_delta, fit_noise, table_room
+from fedhist.protocol.plan.terms import (
+    MOST_KEYS,
+    UNCOVERED,
+    Discovery,
+    decoding_delta,
+    fit_noise,
+    table_room,
+    ways_to_release,
+)
 from fedhist.protocol.privacy.discovery import looks
 from fedhist.protocol.privacy.ledger import AlternativesLoss, ApproximateLoss, Charge, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request
-from fedhist.protocol.settled import Settled
+from fedhist.protocol.rounds import Request, Settled
 from fedhist.protocol.sketch import SALT_BYTES
 from fedhist.server.releases.contract import Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
@@ -121,7 +127,7 @@ def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
 
 
 def _table_charges(plan: Plan) -> tuple[Charge, ...]:
-    """The test whether a table's items fit, and that it may fail to decode: see `table_terms`."""
+    """The test whether a table's items fit, and that it may fail to decode: see `plan/terms.py`."""
     noise = fit_noise(plan)
     parameters: dict[str, float | int | str] = {"capacity": plan.max_items, "room": table_room(plan)}
     decoding = Charge(
@@ -150,7 +156,7 @@ def _table_charges(plan: Plan) -> tuple[Charge, ...]:
 
 
 def _check_table_read(plan: Plan, reading: KeySums, *, source: Source) -> None:
-    """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
+    """Fail unless the table's items are few enough, by a noisy comparison; see `plan/terms.py`.
 
     A table that did not decode fails alike: the error and all that was reported before it are the same.
     """

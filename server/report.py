@@ -7,7 +7,7 @@ from typing import Any
 
 from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import masking_graph
+from fedhist.protocol.plan.terms import masking_graph
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.server.advice import plan_notes, release_advice

@@ -7,7 +7,7 @@ import math
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.noisy_tail import select_multiplier, tail_design
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.device_noise import release_share, smallest_steps
+from fedhist.protocol.plan.terms import release_share, smallest_steps
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, PureLoss
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity

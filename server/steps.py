@@ -21,8 +21,7 @@ from fedhist.protocol.plugins import measured_by, named_by
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.settled import NOTHING_SETTLED, Settled
+from fedhist.protocol.rounds import NOTHING_SETTLED, Request, Settled, Total
 from fedhist.server.declared import most, rule_charges, selector_charges
 from fedhist.server.discovery import Discover, discovery_charges, paid_by_discovery
 from fedhist.server.releases import rule_for

@@ -31,7 +31,7 @@ from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.tails import norm_pairs
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import UNMASKED
+from fedhist.protocol.plan.terms import UNMASKED
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.randomness import SeededSource, Source

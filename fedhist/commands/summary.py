@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedhist.commands.terminal import line
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import masking_graph
+from fedhist.protocol.plan.terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use

@@ -8,7 +8,7 @@
 
 A list of keys can't be masked; an invertible Bloom lookup table is a vector, and the sum of tables is a table of the
 sum. The table has to come out exactly, or its keys can't be read: the server adds the noise, also where devices noise
-the rounds after it. `protocol/plan/table_terms.py` says how long it is and what it costs that it may fail to decode.
+the rounds after it. `protocol/plan/terms.py` says how long it is and what it costs that it may fail to decode.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fedhist.protocol.measurements.base import (
     keyed_part,
     sum_at_most,
 )
-from fedhist.protocol.plan.table_terms import table_shape
+from fedhist.protocol.plan.terms import table_shape
 from fedhist.protocol.privacy.bars import OpenNoiseKind
 from fedhist.protocol.privacy.discovery import user_weights
 from fedhist.protocol.privacy.neighbours import Sensitivity

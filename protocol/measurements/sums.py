@@ -35,7 +35,7 @@ from fedhist.protocol.measurements.base import (
     beyond,
     sum_at_most,
 )
-from fedhist.protocol.plan.device_noise import release_share
+from fedhist.protocol.plan.terms import release_share
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share

@@ -48,7 +48,7 @@ from fedhist.protocol.measurements.base import (
     exactly,
     sum_at_most,
 )
-from fedhist.protocol.plan.candidates import geometric_candidates
+from fedhist.protocol.plan.plan import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,

@@ -11,7 +11,7 @@ import operator
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -275,3 +275,32 @@ def described(docstring: str | None) -> str:
         text = f"{one.name}: {one.meaning}{choices}{default}"
         lines.append(textwrap.fill(text, 120, initial_indent=" " * 8, subsequent_indent=" " * 12))
     return "\n".join([*lines, "    "])
+
+
+class PlanSettings(TypedDict, total=False):
+    """Every field of `Plan` but users and items, and epsilon, which those functions name themselves."""
+
+    domain: str | None
+    mechanism: str | None
+    selector: str | None
+    threshold: float | None
+    delta: float | None
+    epsilon_select: float
+    delta_select: float | None
+    neighbours: Neighbours | str
+    min_threshold: float
+    max_threshold: float
+    candidates: int
+    sparsity: int | None
+    minimum_cohort: int
+    release: str | None
+    known_items: str | None
+    debias: str | None
+    masking: str
+    participants: int | None
+    corrupt_share: float
+    dropout_share: float | None
+    noise_from: str
+    max_items: int
+    max_item_bytes: int
+    window: str | None

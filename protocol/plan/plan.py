@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.plan.checks import (
+from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
+from fedhist.protocol.plan.rules import (
+    LARGEST_THRESHOLD,
     MAX_USERS,
     check_budgets,
     check_domain,
@@ -26,18 +29,21 @@ from fedhist.protocol.plan.checks import (
     check_thresholds,
     usual_delta,
 )
-from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
-from fedhist.protocol.plan.discovery_terms import (
+from fedhist.protocol.plan.terms import (
     MOST_KEYS,
+    Closed,
     Discovery,
+    Masks,
+    Open,
+    check_device_noise,
     check_discovery,
+    check_masking,
+    check_table,
     discovery_of,
+    growth_of_mean,
+    masks_of,
+    usual_dropout_share,
 )
-from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
-from fedhist.protocol.plan.masking_terms import check_masking, masks_of, usual_dropout_share
-from fedhist.protocol.plan.parts import Closed, Masks, Open
-from fedhist.protocol.plan.sparsity import MEAN_ABSOLUTE, usual_sparsity
-from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.plan.window import window_in
 from fedhist.protocol.plugins import (
     Kind,
@@ -60,14 +66,49 @@ from fedhist.protocol.privacy.neighbours import (
     weight_cap,
 )
 
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+"""E|Z| of a standard Gaussian."""
+
+_ROOT_SPARSITY = (3, 8)
+_LEAST_RESOLUTION = 3.0
+
 PLAN_VERSION = 2
 # A threshold in so fine a unit that nothing of a sensitivity is rounded.
 _UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
-_NEWER = ("window",)
-"""Fields that are in a plan's JSON only if they are set."""
+
+def geometric_candidates(first: int, last: int, count: int) -> Integers:
+    """About `count` thresholds in geometric progression from first to last, in steps, rising.
+
+    Neighbours that fall on the same step are one candidate, so a short range may give fewer than `count`; both ends
+    are always there.
+    """
+    if first == last or count == 1:
+        return np.array([last], dtype=np.int64)
+    spread = np.rint(np.geomspace(first, last, count)).astype(np.int64)
+    spread[0], spread[-1] = first, last
+    return spread[np.diff(spread, prepend=first - 1) > 0]
+
+
+def usual_sparsity(plan: Plan) -> int:
+    """The largest of 9, 16, ..., 64 with eps' M/(2 sqrt(s)) >= 3, at most all items; all for the paper's selectors.
+
+    The choice tells W(C) = 0 from W(C) = M by a factor of e^3 then. A smaller s sharpens it, and a larger one
+    counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
+    """
+    items = cast(int, plan.items)
+    plugin = plugin_named(Kind.SELECTOR, plan.selector)
+    if plan.selector == "oracle" or (plugin is not None and plugin.thing.counts_all_items):
+        return items
+    root = math.inf
+    if plan.mechanism != "laplace" and not plan.per_item:
+        moved = clipped_sum_l2(1, domain_size=items, neighbours=plan.neighbours).value
+        price = items * moved * plan.multiplier * MEAN_ABSOLUTE
+        root = plan.epsilon_select * price / (2 * _LEAST_RESOLUTION)
+    lowest, highest = _ROOT_SPARSITY
+    return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +202,6 @@ class Plan(PlanFields):
 
     def discovered(self, items: int, share: float) -> Plan:
         """The plan of the rounds after a discovery with this share: a closed domain of this number of items."""
-        from fedhist.protocol.plan.discovered import DiscoveredPlan
-
         return DiscoveredPlan.of(self, items, share, bits=self.grid_bits)
 
     @cached_property
@@ -266,8 +305,6 @@ class Plan(PlanFields):
         """The plans of the release for each mechanism that may be chosen."""
         if not self.chooses_mechanism:
             raise LookupError("this plan names its mechanism: ask plan.chooses_mechanism first")
-        from fedhist.protocol.plan.discovered import on_one_range
-
         return on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
     def way(self, mechanism: str | None) -> Plan:
@@ -350,8 +387,6 @@ class Plan(PlanFields):
         Random clipping keeps whole counts, so an open domain's step is one count.
         """
         if self.discovers:
-            from fedhist.protocol.plan.discovered import DiscoveredPlan
-
             after = (DiscoveredPlan.of(self, MOST_KEYS, share, bits=None) for share in self.discovery.shares)
             return min(plan.grid_bits for plan in after)
         if self.chooses_mechanism:
@@ -401,14 +436,9 @@ class Plan(PlanFields):
         return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
 
     def to_json(self) -> dict[str, Any]:
-        """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`.
-
-        Neither do those that read everything have a window: their digests are what they were before there were any.
-        """
+        """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`."""
         plugins = {"plugins": list(self.plugins)} if self.plugins else {}
-        values = {name: getattr(self, name) for name in FIELDS}
-        fields = {name: value for name, value in values.items() if value is not None or name not in _NEWER}
-        return {"version": PLAN_VERSION} | fields | plugins
+        return {"version": PLAN_VERSION} | {name: getattr(self, name) for name in FIELDS} | plugins
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
@@ -457,3 +487,71 @@ class Plan(PlanFields):
 
 
 Plan.__doc__ = described(Plan.__doc__)
+_PlanT = TypeVar("_PlanT", bound=Plan)
+
+
+def on_one_range(ways: dict[str, _PlanT]) -> dict[str, _PlanT]:
+    """The ways with ranges that reach equally far: bounds of equal noise, of which the smaller reaches C_m.
+
+    An l1 bound is several times the l2 bound of the same noise, and of the same users.
+    """
+    gaussian, laplace = ways["gaussian"], ways["laplace"]
+    if gaussian.is_open:
+        return ways
+    ratio = gaussian.noise_price / laplace.noise_price
+    reach = {"gaussian": max(1.0, 1 / ratio), "laplace": max(1.0, ratio)}
+    return {
+        name: replace(way, max_threshold=min(reach[name] * way.max_threshold, LARGEST_THRESHOLD))
+        for name, way in ways.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveredPlan(Plan):
+    """The plan of the rounds after a discovery, which every side derives and which never travels.
+
+    Args:
+        release_multiplier: what discovery has left of the noise's budget; `epsilon` is that of Laplace noise.
+        bits_of_all: the grid of all plans that may follow the discovery; None to find it.
+    """
+
+    release_multiplier: float
+    bits_of_all: int | None
+
+    @classmethod
+    def of(cls, plan: Plan, items: int, share: float, *, bits: int | None) -> DiscoveredPlan:
+        """A closed domain of this number of items, at what a discovery with this share has left of the budget."""
+        fields = {name: getattr(plan, name) for name in FIELDS} | {
+            "domain": "closed",
+            "items": items,
+            "release": None,
+            "known_items": None,
+            "sparsity": None if plan.sparsity is None else min(plan.sparsity, items),
+        }
+        if plan.mechanism != "gaussian":
+            fields["epsilon"] = plan.discovery.release_epsilon(share)
+        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=bits, **fields)
+
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the items of this closed domain were found by the run itself."""
+        return True
+
+    @cached_property
+    def ways(self) -> Mapping[str, Plan]:
+        """The plans of the release for each mechanism, on one grid."""
+        if not self.chooses_mechanism:
+            return super().ways
+        ways = on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
+        bits = min(way.grid_bits for way in ways.values())
+        return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
+
+    @cached_property
+    def grid_bits(self) -> int:
+        """The same whatever was found, so that it is known before."""
+        return super().grid_bits if self.bits_of_all is None else self.bits_of_all
+
+    @property
+    def multiplier(self) -> float:
+        """The Gaussian's standard deviation for each unit of l2 sensitivity, after discovery."""
+        return self.release_multiplier

@@ -24,10 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedhist.protocol.measurements.noisy_tail import select_multiplier
-from fedhist.protocol.plan.discovery_terms import ways_to_release
 from fedhist.protocol.plan.fields import SELECTOR_NAMES
 from fedhist.protocol.plan.plan import Plan
-from fedhist.protocol.plan.table_terms import most_of_table
+from fedhist.protocol.plan.terms import most_of_table, ways_to_release
 from fedhist.protocol.plugins import Kind, plugin_named
 from fedhist.protocol.privacy.concentrated import (
     Spending,

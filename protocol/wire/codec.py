@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.protocol.errors import DecodeError, OutOfBounds, UnexpectedMessage
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
-from fedhist.protocol.plan.checks import MAX_USERS
+from fedhist.protocol.plan.rules import MAX_USERS
 from fedhist.protocol.rounds import Contribution, Labels, Request, Round
 from fedhist.protocol.wire.keyed_codec import decode_keyed, encode_keyed
 

@@ -1,7 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
     request   version · run · round · plan (JSON) · plan-digest · items-digest · asks · what the rounds before hand on
-              (`protocol/measurements/base.py`) and settle (`protocol/settled.py`) · seeded, in simulations alone
+              (`protocol/measurements/base.py`) and settle (`protocol/rounds.py`) · seeded, in simulations alone
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -25,8 +25,7 @@ from fedhist.protocol.measurements.base import take
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import Plugin, registered
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Labels, Request, Round
-from fedhist.protocol.settled import SETTLED_FIELDS, Settled
+from fedhist.protocol.rounds import SETTLED_FIELDS, Labels, Request, Round, Settled
 
 RECORD = "fedhist"
 """The name of our record in a message, and in a node's state."""

@@ -9,7 +9,7 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.base import Total
 from fedhist.protocol.measurements.sums import ClippedSum
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.device_noise import release_share
+from fedhist.protocol.plan.terms import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import law_of_shares

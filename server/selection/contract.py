@@ -23,7 +23,7 @@ from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_p
 from fedhist.protocol.privacy.ledger import ApproximateLoss, BoundedRangeLoss, Charge, GaussianLoss
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.settled import NOTHING_SETTLED, Settled
+from fedhist.protocol.rounds import NOTHING_SETTLED, Settled
 from fedhist.server.selection.crossing import first_crossing, first_inside
 
 Statistic = Tail | NormTails | OpenTail | ItemTail | NoisyTail

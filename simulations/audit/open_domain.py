@@ -17,8 +17,7 @@ import numpy as np
 from fedhist.protocol.errors import TableTooSmall
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import USER_ITEMS
-from fedhist.protocol.plan.table_terms import fit_noise
+from fedhist.protocol.plan.terms import USER_ITEMS, fit_noise
 from fedhist.protocol.privacy.ledger import AlternativesLoss, Cost, Ledger
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plan.fields import FIELDS
-from fedhist.protocol.plan.settings import PlanSettings
+from fedhist.protocol.plan.fields import FIELDS, PlanSettings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 USUAL_EPSILON: float = float("1")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking.graph import share_of
-from fedhist.protocol.plan.masking_terms import MAX_SHARE
+from fedhist.protocol.plan.terms import MAX_SHARE
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.simulations.engines.contract import (
     DEFAULT_NODES,

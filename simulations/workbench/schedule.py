@@ -14,8 +14,7 @@ from fedhist.display.frames import data_frame
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.item_lists import checked_edges, edges_of
-from fedhist.protocol.plan.fields import FIELDS
-from fedhist.protocol.plan.settings import PlanSettings
+from fedhist.protocol.plan.fields import FIELDS, PlanSettings
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.concentrated import Limit, Spending
 from fedhist.protocol.privacy.neighbours import Neighbours

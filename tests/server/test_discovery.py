@@ -15,8 +15,8 @@ from tests.support.api import (
     InvalidPlan,
     Settled,
     answer,
-    discovery_terms_module,
     histograms_of,
+    terms_module,
     user_weights,
 )
 from tests.support.refusals import refused
@@ -141,7 +141,7 @@ class TestWeights:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rows, kept = np.ones((4000, 5), dtype=np.int64), 2
-        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", kept)
+        monkeypatch.setattr(terms_module, "USER_ITEMS", kept)
         one = int(user_weights(kept, plan_of(100).discovery.bits)[kept])
         sums = weights(rows)
         counts = np.array([sums[str(item)] for item in range(5)]) / one
@@ -152,7 +152,7 @@ class TestWeights:
             assert sorted(weights(rows[:1], first_user=user).values()) == [one, one]
 
     def test_what_a_user_draws_does_not_depend_on_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", 2)
+        monkeypatch.setattr(terms_module, "USER_ITEMS", 2)
         rows = np.random.default_rng(3).poisson(1.5, (12, 6))
         at_once = weights(rows)
         alone: dict[str, int] = {}

@@ -59,7 +59,7 @@ PLACES = {
         "Renumbering byte_lengths byte_order distinct_names in_bytes in_pieces item_bytes "
         "name_bytes_module= names_at numbers_in renumbering_module="
     ),
-    "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module=",
+    "fedhist.protocol.keyed": "Keyed KeyedSum coalesce coalesce_dense keyed_module= rising_order",
     "fedhist.protocol.masking.client": (
         "AbortReason Aborted Advertised Checked Confirmed DeviceState Finished MASK_PURPOSE Masked Shared "
         "advance_session=advance masking_client_module= restore_state=restore save self_mask_key start"
@@ -98,19 +98,16 @@ PLACES = {
         "ItemTailMeasurement NormTailsMeasurement Tail TailMeasurement norm_pairs tail_above=above "
         "tail_vector"
     ),
-    "fedhist.protocol.plan.candidates": "geometric_candidates",
-    "fedhist.protocol.plan.checks": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
-    "fedhist.protocol.plan.device_noise": "growth_of_mean",
-    "fedhist.protocol.plan.discovery_terms": "COVERAGE_SHARE Discovery MOST_KEYS discovery_terms_module=",
     "fedhist.protocol.plan.fields": (
-        "FIELDS Field MECHANISMS PlanFields RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST"
+        "FIELDS Field MECHANISMS PlanFields PlanSettings RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST"
     ),
-    "fedhist.protocol.plan.masking_terms": "MAX_SHARE MIN_PARTICIPANTS masking_graph",
-    "fedhist.protocol.plan.parts": "Closed Masks Open",
+    "fedhist.protocol.plan.plan": "Closed Masks Open geometric_candidates",
     "fedhist.protocol.plan.round_costs": "choice_cost",
-    "fedhist.protocol.plan.settings": "PlanSettings",
-    "fedhist.protocol.plan.table_terms": (
-        "decoding_delta fit_noise is_tested most_of_table table_notes table_room table_shape"
+    "fedhist.protocol.plan.rules": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
+    "fedhist.protocol.plan.terms": (
+        "COVERAGE_SHARE DROPOUT_SHARE Discovery MAX_SHARE MIN_PARTICIPANTS MOST_KEYS decoding_delta "
+        "fit_noise growth_of_mean is_tested masking_graph most_of_table table_notes table_room "
+        "table_shape terms_module="
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
@@ -139,13 +136,11 @@ PLACES = {
     ),
     "fedhist.protocol.privacy.randomness": "KeyedSource SECRET_BYTES Source new_secret",
     "fedhist.protocol.privacy.shares": "Share gaussian_share laplace_share negative_binomial",
-    "fedhist.protocol.rounds": "Contribution Labels Request",
-    "fedhist.protocol.settled": "NOTHING_SETTLED Settled",
+    "fedhist.protocol.rounds": "Contribution Labels NOTHING_SETTLED Request Settled",
     "fedhist.protocol.sketch": (
         "HASHES MAX_COUNT MAX_FAILURE MAX_INSERTIONS MAX_TABLE_LENGTH SALT_BYTES TableNotDecoded "
         "TableShape _block_logs _exact_term _partitions decode_table encode_table failure_bound"
     ),
-    "fedhist.protocol.sorting": "rising_order",
     "fedhist.protocol.validation": "checked user_blocks",
     "fedhist.protocol.wire.codec": "decode encode",
     "fedhist.protocol.wire.envelope": (

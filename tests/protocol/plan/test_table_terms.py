@@ -20,7 +20,6 @@ from tests.support.api import (
     TableShape,
     basic_total,
     decoding_delta,
-    discovery_terms_module,
     fit_noise,
     is_tested,
     most_of_table,
@@ -29,6 +28,7 @@ from tests.support.api import (
     table_notes,
     table_room,
     table_shape,
+    terms_module,
     tight_total,
 )
 from tests.support.refusals import refused
@@ -65,7 +65,7 @@ class TestTheTest:
         self, monkeypatch, neighbours, most, epsilon, delta
     ):
         """Worst neighbours: N and N + D. The whole noisy number, of which passing or failing is a function."""
-        monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", most)
+        monkeypatch.setattr(terms_module, "USER_ITEMS", most)
         noise = fit_noise(plan_of(epsilon_select=epsilon, delta_select=delta, neighbours=neighbours))
         worst = max(max(hockey_stick(noise, epsilon, shift)) for shift in range(1, most + 1))
         assert worst <= noise.delta * (1 + 1e-9)

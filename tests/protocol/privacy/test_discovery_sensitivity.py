@@ -15,10 +15,10 @@ from tests.support.api import (
     Renumbering,
     Request,
     answer,
-    discovery_terms_module,
     item_bytes,
     keyed_part,
     numbers_in,
+    terms_module,
 )
 
 LABELS: tuple[str | int, ...] = (5, "5", "a", "known", 6, "6")
@@ -64,7 +64,7 @@ def vectors(plan: Plan) -> Iterator[Integers]:
 
 @pytest.mark.parametrize("user_items", [1, 2, 3])
 def test_no_user_weighs_more_than_the_sensitivity(user_items: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", user_items)
+    monkeypatch.setattr(terms_module, "USER_ITEMS", user_items)
     plan = plan_of()
     all_of_them = np.unique(np.stack(list(vectors(plan))), axis=0)
     for neighbours in Neighbours:
@@ -90,7 +90,7 @@ def test_a_loader_that_names_an_item_twice_gives_its_users_no_more_weight() -> N
 
 
 def test_items_beyond_the_most_are_drawn_at_random_and_each_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery_terms_module, "USER_ITEMS", 2)
+    monkeypatch.setattr(terms_module, "USER_ITEMS", 2)
     plan, runs = plan_of(), 300
     found = [frozenset(weights_of(plan, [1, 4, 9, 2, 0, 1], seed=seed)) for seed in range(runs)]
     for pair in itertools.combinations((b"5", b"a", b"6"), 2):

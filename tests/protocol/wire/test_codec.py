@@ -45,7 +45,7 @@ def test_the_plan_digest_is_pinned():
         '{"candidates":128,"corrupt_share":0.05,"debias":null,"delta":1e-06,"delta_select":1e-06,"domain":"closed","dropout_share":0.1,'
         '"epsilon":1.0,"epsilon_select":0.1,"items":5,"known_items":null,"masking":"none","max_item_bytes":32,"max_items":16384,"max_threshold":1500.0,"mechanism":"gaussian",'
         '"min_threshold":1.0,"minimum_cohort":1,"neighbours":"zero-out","noise_from":"server","participants":null,"release":null,"selector":"fixed","sparsity":5,'
-        '"threshold":40.0,"users":1000,"version":2}'
+        '"threshold":40.0,"users":1000,"version":2,"window":null}'
     )
     assert hashlib.sha256(b"fedhist/plan\0" + canonical.encode()).digest() == PLAN.digest
 

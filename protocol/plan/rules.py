@@ -13,6 +13,7 @@ from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
+
 MAX_CANDIDATES = 4096
 MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
