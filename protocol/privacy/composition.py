@@ -75,8 +75,9 @@ _LEAST_INTERVAL = 1e-11
 _FOURIER_ERROR = 1e-14
 # What the grid cuts off, of a delta: e^-20.
 _FAR = math.exp(-20)
-# Places of a table of its deltas; between two of them it is linear in e^epsilon, which is no lower.
-_TABLE_PLACES = 20_000
+# Places of a table of its deltas, most of them at its beginning; between two it is linear in e^epsilon, which is no
+# lower.
+_TABLE_PLACES = 4_000
 # Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
 _TAIL_ERROR = 2e-12
 # The search for an epsilon ends at this share of it, and what is found is raised by more than all doubles lost.
@@ -145,17 +146,21 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Losses:
-    """What a total depends on: the first entry's bounded range, all ways, and what may fail beside them."""
+    """What a total depends on: the first entry's bounded range, all ways, and what may fail.
+
+    Approximate entries fail independently of the rest, which gets what is left of delta.
+    """
 
     first_range: float
     ways: tuple[_Way, ...]
     failure: float
+    infinite: float
 
 
 def _losses(entries: Sequence[Charge]) -> _Losses:
     alternatives = [entry.loss.ways for entry in entries if isinstance(entry.loss, AlternativesLoss)]
     told_apart = math.prod(map(len, alternatives)) <= _MOST_WAYS
-    first_range, precisions, failures = 0.0, [0.0], [0.0]
+    first_range, precisions, failures, log_finite = 0.0, [0.0], [0.0], [0.0]
     pure, ranges = Counter[float](), Counter[float]()
     for position, entry in enumerate(entries):
         match entry.loss:
@@ -169,7 +174,7 @@ def _losses(entries: Sequence[Charge]) -> _Losses:
                 failures.append(failure)
             case _:
                 pure[entry.epsilon] += 1
-                failures.append(entry.delta)
+                log_finite.append(math.log1p(-entry.delta))
     ways = tuple(
         _Way(
             math.fsum([*precisions, *(way.multiplier**-2 for way in chosen if way.multiplier is not None)]),
@@ -178,7 +183,7 @@ def _losses(entries: Sequence[Charge]) -> _Losses:
         )
         for chosen in itertools.product(*(alternatives if told_apart else ()))
     )
-    return _Losses(first_range, ways, math.fsum(failures))
+    return _Losses(first_range, ways, math.fsum(failures), -math.expm1(math.fsum(log_finite)))
 
 
 def _counted(epsilons: Counter[float]) -> _Counted:
@@ -191,7 +196,8 @@ def _least_epsilon(losses: _Losses, delta: float, enough: float) -> float:
 
     Infinite if it is above `enough`.
     """
-    left = (delta - losses.failure) * (1 - 1e-9)
+    # delta = infinite + (1 - infinite) (failure + the ways' deltas), with what doubles lose of it.
+    left = (delta * (1 - 2.0**-50) - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9) - losses.failure
     largest = [losses.first_range, *(max(way.pure + way.ranges, default=(0.0, 0))[0] for way in losses.ways)]
     if left <= 0 or max(largest) > _PLAIN_EPSILON:
         return math.inf
@@ -293,14 +299,19 @@ def _deltas_on_grid(way: _Way, delta: float, ends: tuple[float, float]) -> _Delt
         )
         parts.insert(0, gaussian)
     whole = functools.reduce(lambda one, other: one.compose(other), parts)
-    places, step = np.linspace(*ends, _TABLE_PLACES, retstep=True)
+    # No less than this is the answer, after any first choice, whose cells begin at the negative end.
+    least = float(whole.get_epsilon_for_delta(delta))
+    if not least < ends[1]:
+        return lambda epsilons: np.full(epsilons.shape, np.inf)
+    start = max(least + min(ends[0], 0.0), ends[0])
+    places: Floats = start + (ends[1] - start) * np.linspace(0, 1, _TABLE_PLACES) ** 3
     with np.errstate(all="ignore"):
-        table = whole.get_delta_for_epsilon(places) + _FOURIER_ERROR
+        table = np.asarray(whole.get_delta_for_epsilon(places)) + _FOURIER_ERROR
     table[~np.isfinite(table)] = np.inf  # what overflows is not found to suffice
 
     def deltas(epsilons: Floats) -> Floats:
-        before = np.clip(((epsilons - ends[0]) / step).astype(int), 0, _TABLE_PLACES - 2)
-        share = np.expm1(epsilons - places[before]) / math.expm1(step)
+        before = np.clip(np.searchsorted(places, epsilons) - 1, 0, _TABLE_PLACES - 2)
+        share = np.expm1(epsilons - places[before]) / np.expm1(places[before + 1] - places[before])
         between: Floats = table[before] + (table[before + 1] - table[before]) * share
         return between
 

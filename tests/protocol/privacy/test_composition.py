@@ -376,3 +376,10 @@ print("dp_accounting" in sys.modules)
 def test_a_run_of_any_mechanism_needs_no_grid(tmp_path: Path) -> None:
     """Loading dp_accounting takes a second, which a run over a table of one's own once paid."""
     assert python("-c", ONE_OF_EVERY_RUN, cwd=tmp_path).split() == ["False"]
+
+
+def test_what_approximate_entries_fail_together_leaves_a_little_of_delta_to_the_rest() -> None:
+    """They fail independently: beside 40 of them the others have what the sum of their deltas counts twice."""
+    total = tight_total([exponential(0.1), approximate(1.0, 1e-6)] * 40)
+    assert 41 < total.epsilon < 41.1
+    assert basic_total([exponential(0.1), approximate(1.0, 1e-6)] * 40).epsilon == pytest.approx(44)
