@@ -49,6 +49,7 @@ class GaussianLoss:
                 allowed="a finite number above 0",
                 code="bad-noise-multiplier",
             )
+        object.__setattr__(self, "multiplier", float(self.multiplier))
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,12 @@ class AlternativesLoss:
 
 PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | AlternativesLoss
 
-_LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
+_LOSSES: dict[str, type[PrivacyLoss]] = {
     "pure": PureLoss,
     "bounded-range": BoundedRangeLoss,
+    "gaussian": GaussianLoss,
     "approximate": ApproximateLoss,
+    "alternatives": AlternativesLoss,
 }
 
 
@@ -319,19 +322,15 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
 
 
 def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
-    if isinstance(loss, GaussianLoss):
-        return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
-    if isinstance(loss, AlternativesLoss):
-        return {"kind": "alternatives", **asdict(loss)}
-    return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
+    (kind,) = (kind for kind, known in _LOSSES.items() if known is type(loss))
+    return {"kind": kind, **asdict(loss)}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
-    if value["kind"] == "gaussian":
-        return GaussianLoss(value["multiplier"])
-    if value["kind"] == "alternatives":
-        return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
-    return _LOSS_KINDS[value["kind"]]()
+    said = dict(value)
+    if said["kind"] == "alternatives":
+        said["ways"] = tuple(Alternative(**way) for way in said["ways"])
+    return _LOSSES[said.pop("kind")](**said)
 
 
 def _plain(value: float | int | str) -> float | int | str:
