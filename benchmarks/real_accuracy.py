@@ -28,7 +28,7 @@ from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 from fedhist.simulations.experiments.running import Group
-from fedhist.simulations.experiments.summaries import Summary, summarise
+from fedhist.simulations.experiments.tables import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.paper.beyond import (
     CLOSED,

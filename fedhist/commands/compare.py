@@ -26,7 +26,7 @@ from fedhist.simulations.experiments.choices import (
 )
 
 if TYPE_CHECKING:
-    from fedhist.simulations.experiments.sources import Sources
+    from fedhist.simulations.experiments.comparison import Sources
 
 
 def _list_of(convert: Callable[[str], Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
@@ -189,7 +189,7 @@ def compare(context: click.Context, /, **flags: Any) -> None:
 def _sources(flags: dict[str, Any]) -> Sources:
     """The sources that the flags name; takes their flags out."""
     from fedhist.simulations.datasets.loading import Wanted
-    from fedhist.simulations.experiments.sources import Sources, names_of
+    from fedhist.simulations.experiments.comparison import Sources, names_of
 
     paths = list(dict.fromkeys(flags.pop("data")))
     kinds = list(dict.fromkeys(flags.pop("synthetic"))) or ([] if paths else ["heavy-tailed"])

@@ -11,12 +11,12 @@ import click
 
 from fedhist.commands.summary import stdout_console
 from fedhist.commands.terminal import echo
+from fedhist.display.tables import interval_text, print_rows
 from fedhist.protocol.item_lists import origin_of
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plugins import used_by
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.running import NOT_PRIVATE, TRIALS
-from fedhist.simulations.experiments.tables import interval_text, print_rows
 from fedhist.simulations.report.comparison import Answer, cost_words, varied_numbers
 from fedhist.simulations.workbench.compare import Comparison
 

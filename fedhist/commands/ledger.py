@@ -48,10 +48,10 @@ def show(file: Path, as_json: bool) -> None:
     holds for runs that are chosen in view of earlier results.
     """
     from fedhist.commands.summary import epsilon_text, stdout_console
+    from fedhist.display.tables import print_rows
     from fedhist.protocol.privacy.concentrated import NO_END, Spending
     from fedhist.protocol.privacy.ledger import Cost
     from fedhist.server.ledger.file import BudgetFile
-    from fedhist.simulations.experiments.tables import print_rows
 
     budget = BudgetFile.open(file, create=False)
     runs, limit = budget.runs(), budget.limit

@@ -18,10 +18,11 @@ from fedhist.commands.compare import resumable
 from fedhist.commands.options import PATH, Group, options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
+from fedhist.display.tables import print_rows
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.experiments.running import NOT_PRIVATE, make_folder, mark_not_private
-from fedhist.simulations.experiments.tables import print_rows, write_csv
+from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.paper.beyond import beyond
 from fedhist.simulations.paper.figures import figure_bounded, figure_debias, figure_open, figure_sparsity
 from fedhist.simulations.paper.sentiment140 import By

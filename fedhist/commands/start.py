@@ -131,7 +131,7 @@ def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None,
 
 def _print_run(data: RunData) -> None:
     from fedhist.commands.summary import epsilon_text, stdout_console
-    from fedhist.simulations.experiments.tables import print_rows
+    from fedhist.display.tables import print_rows
 
     document = data.document
     console = stdout_console()

@@ -21,7 +21,7 @@ from fedhist.server.disk import new_file, why_refused
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.engines.forked_crew import in_processes
 from fedhist.simulations.experiments.choices import Counting
-from fedhist.simulations.experiments.summaries import Summary, summarise
+from fedhist.simulations.experiments.tables import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, Trials, UserSet, Values
 
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"

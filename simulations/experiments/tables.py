@@ -1,4 +1,4 @@
-"""Writes rows as CSV and Parquet, and prints them as a table."""
+"""Rows of tables, their files, and means over trials with their standard deviation and 95 % interval."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhist.display.visible_text import line
+from fedhist.display.tables import interval_text
 from fedhist.server.disk import new_file
 
 Row = dict[str, Any]
-_PIPE_WIDTH = 240
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -41,47 +41,57 @@ def _write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def print_rows(
-    title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, text: Sequence[str] = ()
-) -> None:
-    """Print some columns of the rows under headings.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean of some trials.
 
     Args:
-        title: above the table.
-        rows: the rows to print.
-        columns: the heading of each column to print.
-        text: the columns to align to the left.
+        mean: over the trials.
+        std: the standard deviation of one trial; None for a single trial.
+        low, high: the 95 % interval of the mean, by Student's t; None for a single trial.
+        trials: the number of trials.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=Text(line(title)), title_justify="left")
-    for name, heading in columns.items():
-        table.add_column(heading, justify="left" if name in text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(line(cell_text(row.get(name)))) for name in columns))
-    # A pipe has no width, and wrapped rows can't be searched.
-    console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
-    wide.print(table, markup=False)
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+    trials: int
+
+    def of_runs(self, runs: int) -> tuple[float, float] | None:
+        """The interval that contains the mean of this number of new trials in 95 % of cases."""
+        return self._around(_student(self.trials) * math.sqrt(1 / self.trials + 1 / runs))
+
+    def among(self, intervals: int) -> tuple[float, float] | None:
+        """The mean's interval if this number of intervals must all be right in 95 % of cases (Bonferroni)."""
+        return self._around(_student(self.trials, (1 - CONFIDENCE) / intervals) / math.sqrt(self.trials))
+
+    def _around(self, deviations: float) -> tuple[float, float] | None:
+        if self.std is None:
+            return None
+        return self.mean - deviations * self.std, self.mean + deviations * self.std
+
+    def columns(self, name: str = "loss") -> Row:
+        """The mean and its interval as columns of a table; `name` is the column of the mean."""
+        interval = interval_text(self.low, self.high)
+        return {name: self.mean, "interval": interval, "low": self.low, "high": self.high}
 
 
-def interval_text(low: float | None, high: float | None) -> str:
-    """An interval as "low to high"; empty for a single trial, which has none."""
-    return "" if low is None or high is None else f"{cell_text(low)} to {cell_text(high)}"
+def summarise(values: Sequence[float]) -> Summary:
+    """The summary of one measurement over the trials."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Summary(mean, None, None, None, 1)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = _student(count) * std / math.sqrt(count)
+    return Summary(mean, std, mean - half, mean + half, count)
 
 
-def cell_text(value: object) -> str:
-    """A number with four digits, text as it is, an empty text for None."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        if value == 0 or not math.isfinite(value):
-            return f"{value:g}"
-        return f"{value:,.4g}" if abs(value) >= 0.001 else f"{value:.3g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value)
+def _student(trials: int, missed: float = 1 - CONFIDENCE) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(trials - 1, 1 - missed / 2))

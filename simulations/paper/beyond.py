@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.display.tables import interval_text
 from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 from fedhist.simulations.experiments.running import Group, Results
-from fedhist.simulations.experiments.tables import Row, interval_text
+from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell, UserSet
 from fedhist.simulations.paper.drawings import draw_beyond
 from fedhist.simulations.paper.setup import Report, Setup

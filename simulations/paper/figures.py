@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.display.tables import interval_text
 from fedhist.protocol.measurements.key_totals import SHARE_BITS
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.experiments.running import Group, Results
-from fedhist.simulations.experiments.tables import Row, interval_text
+from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell, UserSet, draw_users
 from fedhist.simulations.paper.drawings import draw_bound, draw_bounded, draw_debias, draw_sparsity
 from fedhist.simulations.paper.setup import BUDGET, NO_NUMBERS, OPEN, READINGS, Claim, Report, Setup

@@ -10,15 +10,15 @@ from enum import StrEnum
 from pathlib import Path
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.display.tables import interval_text
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.item_lists import read_items
 from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.choices import PAPER_DELTA, Counting
+from fedhist.simulations.experiments.comparison import check_different, names_of
 from fedhist.simulations.experiments.running import Done, Experiment, Group, Results, run_experiment
-from fedhist.simulations.experiments.sources import check_different, names_of
-from fedhist.simulations.experiments.summaries import Summary
-from fedhist.simulations.experiments.tables import Row, interval_text
+from fedhist.simulations.experiments.tables import Row, Summary
 from fedhist.simulations.experiments.trials import FILE, SYNTHETIC, UserSet, digest_of
 from fedhist.simulations.population_checks import check_not_empty
 

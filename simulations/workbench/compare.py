@@ -16,15 +16,21 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
 from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE, Counting
-from fedhist.simulations.experiments.comparison import rows_of
-from fedhist.simulations.experiments.grid import Grid, combinations
+from fedhist.simulations.experiments.comparison import (
+    Grid,
+    LoadedSets,
+    Sources,
+    combinations,
+    load_sets,
+    names_of,
+    rows_of,
+)
 from fedhist.simulations.experiments.running import (
     Experiment,
     Group,
     run_experiment,
     working_folder,
 )
-from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_sets, names_of
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.report.comparison import Answer, answers_of
 from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file

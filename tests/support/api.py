@@ -231,14 +231,11 @@ PLACES = {
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
     "fedhist.simulations.evaluate": "simulation_document write_simulation",
     "fedhist.simulations.experiments.choices": "Counting",
-    "fedhist.simulations.experiments.comparison": "rows_of",
-    "fedhist.simulations.experiments.grid": "Combinations Grid combinations",
+    "fedhist.simulations.experiments.comparison": "Combinations Grid combinations names_of rows_of",
     "fedhist.simulations.experiments.running": (
         "Experiment Results TrialGroup=Group run_experiment trial_file"
     ),
-    "fedhist.simulations.experiments.sources": "names_of",
-    "fedhist.simulations.experiments.summaries": "Summary summarise",
-    "fedhist.simulations.experiments.tables": "Row write_csv",
+    "fedhist.simulations.experiments.tables": "Row Summary summarise write_csv",
     "fedhist.simulations.experiments.trials": (
         "Cell FILE PaperPlan SYNTHETIC Trials UserSet digest_of draw_users exact_threshold trial_seed"
     ),
