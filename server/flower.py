@@ -200,31 +200,6 @@ def running_settings(given: Mapping[str, Value]) -> dict[str, Any]:
     return {name: _convert(name, value) for name, value in given.items()}
 
 
-def beside_schedule(config: Mapping[str, Value], users: int | None) -> tuple[Value, dict[str, Any]]:
-    """The number of users, and what a run-config says beside the folder of a schedule that may know the number."""
-    given = {
-        name.replace("-", "_"): value
-        for name, value in config.items()
-        if value != "" and name not in (FOLDER_KEY, AGAIN_KEY) and not name.startswith(FOR_NODES)
-    }
-    if said := sorted(name.replace("_", "-") for name in given if name not in _BESIDE_SCHEDULE):
-        raise InvalidInput(
-            f"the run-config has {FOLDER_KEY} together with {', '.join(said)}",
-            allowed=f"{FOLDER_KEY} with {', '.join(name.replace('_', '-') for name in _BESIDE_SCHEDULE)}",
-            advice="the schedule's own file says the rest",
-            code="unknown-key",
-        )
-    number = given.pop("users", users)
-    if number is None:
-        raise InvalidInput(
-            "the schedule and the run-config have no users",
-            allowed="the public size of the cohort",
-            advice="add users=1000 to the run-config, or to [plan] in the schedule's file",
-            code="no-users",
-        )
-    return number, running_settings(given)
-
-
 def listed_items(settings: GridSettings) -> list[str] | None:
     """The items in the file that the settings name, or the bins; None if they name none."""
     if settings.bins is not None:
@@ -702,10 +677,30 @@ def _check_delta(plan: Plan) -> None:
 
 def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
     """Run what is due of the schedule that a run-config names, over the nodes; the windows that were released."""
-    for path in filter(None, str(config.get("plugin", "")).split(":")):
+    given = {
+        name.replace("-", "_"): value
+        for name, value in config.items()
+        if value != "" and name not in (FOLDER_KEY, AGAIN_KEY) and not name.startswith(FOR_NODES)
+    }
+    if said := sorted(_key(name) for name in given if name not in _BESIDE_SCHEDULE):
+        raise InvalidInput(
+            f"the run-config has {FOLDER_KEY} together with {', '.join(said)}",
+            allowed=f"{FOLDER_KEY} with {', '.join(map(_key, _BESIDE_SCHEDULE))}",
+            advice="the schedule's own file says the rest",
+            code="unknown-key",
+        )
+    for path in filter(None, str(given.get("plugin", "")).split(":")):
         load_file(path)
     schedule = read_schedule(Path(str(config[FOLDER_KEY])))
-    users, beside = beside_schedule(config, schedule.plan.get("users"))
+    users = given.pop("users", schedule.plan.get("users"))
+    if users is None:
+        raise InvalidInput(
+            "the schedule and the run-config have no users",
+            allowed="the public size of the cohort",
+            advice="add users=1000 to the run-config, or to [plan] in the schedule's file",
+            code="no-users",
+        )
+    beside = running_settings(given)
 
     def run(state: WindowState, fields: Mapping[str, Any]) -> None:
         log.info("window %s", state.window)
