@@ -26,7 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -77,17 +77,18 @@ class Rows:
 
     Args:
         users: their keys.
-        items: the items' ranks; the last of all is for rows without an item.
+        items: the items' numbers as of a batch; when they are added up, their ranks, the last of all for rows without.
         counts: None if each is one.
     """
 
     users: Words = field(repr=False)
-    items: Ranks = field(repr=False)
-    counts: Integers | None = field(repr=False)
+    items: Array = field(repr=False)
+    counts: Array | None = field(repr=False)
 
 
-def dealt(users: Words, items: Array, counts: Array | None, *, spool: Spool) -> Batch:
+def dealt(rows: Rows, *, spool: Spool) -> Batch:
     """Put rows aside in the order of the first bits of their users' keys."""
+    users, counts = rows.users, rows.counts
     places = np.uint64((1 << len(users).bit_length()) - 1)
     words = (users & ~places) | np.arange(len(users), dtype=np.uint64)
     words.sort()
@@ -96,7 +97,7 @@ def dealt(users: Words, items: Array, counts: Array | None, *, spool: Spool) -> 
     return Batch(
         np.append(bounds, len(users)),
         spool.put(users[order]),
-        spool.put(items[order]),
+        spool.put(rows.items[order]),
         None if counts is None else spool.put(counts[order]),
     )
 
@@ -126,23 +127,19 @@ def pieces_of(batches: Sequence[Batch], partition: int, ranks: Ranks, *, bits: i
 
 
 def _read(parts: Sequence[tuple[Batch, int, int]], ranks: Ranks) -> Rows:
-    items = np.concatenate([batch.items.read(start, stop) for batch, start, stop in parts])
-    counts = None
-    if any(batch.counts is not None for batch, _, _ in parts):
-        # Some files may have counts and others none.
-        counts = np.concatenate(
-            [
-                np.ones(stop - start, dtype=np.int64)
-                if batch.counts is None
-                else batch.counts.read(start, stop)
-                for batch, start, stop in parts
-            ]
-        ).astype(np.int64)
-        # What a row without an item was to count does not count in its user's total.
-        counts[items == 0] = 0
-    return Rows(
-        np.concatenate([batch.users.read(start, stop) for batch, start, stop in parts]), ranks[items], counts
+    rows = _joined(
+        [
+            Rows(
+                batch.users.read(start, stop),
+                batch.items.read(start, stop),
+                None if batch.counts is None else batch.counts.read(start, stop),
+            )
+            for batch, start, stop in parts
+        ]
     )
+    # What a row without an item was to count does not count in its user's total.
+    counts = None if rows.counts is None else np.where(rows.items == 0, 0, rows.counts).astype(np.int64)
+    return Rows(rows.users, ranks[rows.items], counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,14 +183,13 @@ def added_up(pieces: Iterable[Rows], *, bits: int, item_bits: int) -> tuple[Rows
 def _joined(parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
-    counts = [
-        np.ones(len(part.users), dtype=np.int64) if part.counts is None else part.counts for part in parts
-    ]
-    return Rows(
-        np.concatenate([part.users for part in parts]),
-        np.concatenate([part.items for part in parts]),
-        np.concatenate(counts),
-    )
+    users, items = (np.concatenate([getattr(part, name) for part in parts]) for name in ("users", "items"))
+    if all(part.counts is None for part in parts):
+        return Rows(users, items, None)
+    # Some files may have counts and others none.
+    ones = (np.ones(len(part.users), dtype=np.int32) for part in parts)
+    counts = [one if part.counts is None else part.counts for part, one in zip(parts, ones, strict=True)]
+    return Rows(users, items, np.concatenate(counts))
 
 
 def _reduced(rows: Rows, *, bits: int, item_bits: int) -> Rows:
@@ -346,7 +342,7 @@ class Tabulation:
         self._tell, self._again = tell, again
         self._batches: list[Future[Batch]] = []
         self._dealing = ThreadPoolExecutor(1)
-        self._waiting: list[tuple[Words, npt.NDArray[Any], npt.NDArray[np.int32] | None]] = []
+        self._waiting: list[Rows] = []
         words = rng.words(4)
         self._users, self._items = _Keys("user", words[:2]), _Keys("item", words[2:])
         self._numbering = Numbering()
@@ -461,8 +457,8 @@ class Tabulation:
             self._totals += np.bincount(numbers, counts, minlength=len(self._totals)).astype(np.int64)
         else:
             np.add.at(self._totals, numbers.astype(np.intp), 1 if counts is None else counts.astype(np.int64))
-        self._waiting.append((users, numbers, counts))
-        if sum(len(waiting) for waiting, _, _ in self._waiting) >= self._memory.batch_rows:
+        self._waiting.append(Rows(users, numbers, counts))
+        if sum(len(rows.users) for rows in self._waiting) >= self._memory.batch_rows:
             self._deal()
 
     def _deal(self) -> None:
@@ -470,17 +466,10 @@ class Tabulation:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        users, numbers, counts = zip(*waiting, strict=True)
-        whole = None
-        if any(one is not None for one in counts):
-            # Some files may have counts and others none.
-            ones = (np.ones(len(keys), dtype=np.int32) for keys in users)
-            whole = np.concatenate([next(ones) if one is None else one for one in counts])
         # In another thread, while the next rows are read and numbered; no more than one batch waits for it.
         if len(self._batches) > 1:
             self._batches[-2].result()
-        keys, items = np.concatenate(users), np.concatenate(numbers)
-        self._batches.append(self._dealing.submit(dealt, keys, items, whole, spool=self._spool))
+        self._batches.append(self._dealing.submit(dealt, _joined(waiting), spool=self._spool))
 
     def _grouped(self, ranks: Ranks, numbers: npt.NDArray[np.int32]) -> StoredRows:
         """All rows, added up by user and item.
