@@ -57,26 +57,26 @@ def _print_progress(finding: Finding) -> None:
 
 
 def _print(result: Audit) -> None:
-    from rich.table import Table
+    from fedhist.simulations.experiments.tables import print_rows
 
-    from fedhist.commands.summary import stdout_console
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("check")
-    for name in ("claimed", "delta", "at least"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    table.add_column("seen", overflow="fold")
-    for finding in result.findings:
-        numbers = ["", "", ""]
-        if finding.claimed is not None and finding.delta is not None and finding.observed is not None:
-            numbers = [f"{finding.claimed:.3f}", f"{finding.delta:.2g}", f"{finding.observed:.3f}"]
-        table.add_row(finding.name, *numbers, "passed" if finding.passed else "FAILED", finding.detail)
-    console = stdout_console()
-    console.print(table)
+    rows = [
+        {
+            "check": finding.name,
+            "claimed": "" if finding.claimed is None else f"{finding.claimed:.3f}",
+            "delta": "" if finding.delta is None else f"{finding.delta:.2g}",
+            "observed": "" if finding.observed is None else f"{finding.observed:.3f}",
+            "verdict": "passed" if finding.passed else "FAILED",
+            "detail": finding.detail,
+        }
+        for finding in result.findings
+    ]
+    headings = {"check": "check", "claimed": "claimed", "delta": "delta", "observed": "at least"}
+    print_rows(
+        "audit", rows, headings | {"verdict": "", "detail": "seen"}, text=("check", "verdict", "detail")
+    )
     failed = sum(not finding.passed for finding in result.findings)
     verdict = "all passed" if failed == 0 else f"{failed} FAILED"
-    console.print(
+    click.echo(
         f"{len(result.findings)} checks, {verdict}, {result.seconds:.0f} s. Mechanisms that keep their promises fail "
         f"an audit with probability {result.level:g} at most."
     )

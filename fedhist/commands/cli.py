@@ -20,6 +20,7 @@ from fedhist.commands.terminal import block, echo, echo_as_it_is, line, mute, pr
 
 EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
+_CODES = {"InvalidInput": 2, "BudgetExceeded": 3, "RoundFailed": 4}
 EPILOG = (
     "Exit codes: 0 done, 1 not finished because of the system (a full disk, no memory), 2 bad input, 3 refused by a "
     "budget limit, 4 a round failed, 5 an audit failed, 130 interrupted."
@@ -138,14 +139,11 @@ def _report(error: BaseException) -> int | None:
             # The reader of our output has gone.
             mute(sys.stdout)
             return 1
-        case errors.InvalidInput():
-            code, text = 2, f"error: {error}"
-        case errors.BudgetExceeded():
-            code, text = 3, f"error: {error}"
-        case errors.RoundFailed():
-            code, text = 4, f"error: {error}"
         case errors.FedhistError():
-            code, text = 1, f"error: {error}"
+            code = next(
+                (code for kind, code in _CODES.items() if isinstance(error, getattr(errors, kind))), 1
+            )
+            text = f"error: {error}"
         case MemoryError() | OSError(errno=errno.ENOMEM):
             code, text = 1, "error: not enough memory for this population; use fewer users or items"
         case OSError():

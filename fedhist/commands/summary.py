@@ -35,10 +35,13 @@ def stdout_console() -> Console:
 def print_result(console: Console, result: Result, *, source_name: str) -> None:
     """Threshold, quality, cost, bytes and seconds of one run."""
     from rich.markup import escape
+    from rich.table import Table
 
     release, plan = result.release, result.release.plan
     print_notes(console, result.first_lines)
-    table = _plain_table()
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
     table.add_row("population", f"{users_words(plan)} x {items} ({escape(line(source_name))})")
     for name, words in _cohort_rows(result):
@@ -190,16 +193,3 @@ def _choice_text(result: Result) -> str:
     warning = "" if all(charge.private for charge in chosen) else " (not private)"
     largest = result.release.round_plan.max_threshold
     return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {largest:,.5g}"
-
-
-def _loss(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4f}"
-
-
-def _plain_table() -> Table:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    return table

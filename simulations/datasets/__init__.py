@@ -13,5 +13,5 @@ DEFAULT_TAIL_INDEX = 1.5
 DEFAULT_MEAN_TOTAL = 60.0
 """Of a population that is guessed."""
 
-DEFAULT_POINTS = 12
+DEFAULT_POINTS = 10
 """Budgets that a prediction is made for, from a range."""

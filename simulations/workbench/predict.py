@@ -89,7 +89,7 @@ def predict(
         top_items: keep this number of the most frequent items.
         normalise: nfc or casefold, to unify the spelling of names.
         memory: how much reading a table may use, such as "1GB"; half of what is available without it.
-        epsilon: budgets of the histogram; with `best_split` of all rounds. None for 12 from 0.1 to 10.
+        epsilon: budgets of the histogram; with `best_split` of all rounds. None for 10 from 0.1 to 10.
         target_error: the least epsilon that reaches this relative error gets a row of its own, and the column
             `reaches_target` says which rows do. A warning says so if none does, and what would help.
         best_split: take each epsilon as a total and split it between the rounds at its best.
