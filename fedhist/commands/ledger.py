@@ -148,11 +148,12 @@ def close(file: Path, run: int) -> None:
 def _row(run: RunRecord) -> dict[str, Any]:
     from fedhist.commands.summary import epsilon_text
 
+    window = run.plan.get("window")
     return {
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
         "plan": run.plan_hash[:8],
-        "data": ", ".join(filter(None, (run.label, run.plan.get("window")))),
+        "data": run.label if not window or run.label.endswith(window) else f"{run.label}, {window}",
         "selector": run.plan.get("selector", run.plan.get("kind", "")),
         "status": "defined" if "kind" in run.plan else run.status,
         "epsilon": epsilon_text(run.charged.epsilon),
