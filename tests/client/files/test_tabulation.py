@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist import SparsePopulation, SystemSource
+from fedhist import SeededSource, SparsePopulation, SystemSource
 from tests.support.api import (
     MAX_USER_TOTAL,
     InvalidPopulation,
@@ -165,6 +165,24 @@ def test_two_users_are_never_one_among_a_million_items(memory: Memory) -> None:
     rows = Tabulation(memory=memory, rng=SystemSource())
     rows.add(pl.DataFrame({"user": users, "item": np.arange(1 << 20)}))
     assert rows.population().users == 1 << 20
+
+
+@pytest.mark.parametrize(
+    "users", [list(range(200)), [f"user {n}" for n in range(200)]], ids=["numbers", "text"]
+)
+def test_keys_are_new_in_every_run_and_those_of_a_seed_are_not(users: list[Any]) -> None:
+    """Nobody can choose names that meet who does not know the keys, and the order of users is that of their keys."""
+
+    def order(rng: SystemSource | SeededSource) -> list[int]:
+        rows = Tabulation(memory=ROOMY, rng=rng)
+        rows.add(pl.DataFrame({"user": users, "item": range(200)}))
+        found = rows.population()
+        return [int(found.labels[item]) for item in found.histograms.items.tolist()]  # type: ignore[index]
+
+    assert order(SeededSource(1)) == order(SeededSource(1))
+    orders = [order(rng) for rng in (SeededSource(1), SeededSource(2), SystemSource(), SystemSource())]
+    assert len(set(map(tuple, orders))) == 4
+    assert {tuple(sorted(one)) for one in orders} == {tuple(range(200))}
 
 
 def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
