@@ -51,8 +51,8 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.folder import recorded_run
 from fedhist.server.ledger.file import BudgetFile, RunRecord
-from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import release_document
 from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request
@@ -63,7 +63,7 @@ DEVICES, USERS, ITEMS = 3, 30, 40
 STORAGE = (
     "ledger/runs.py",
     "ledger/file.py",
-    "server/result_folder.py",
+    "server/folder.py",
     "server/disk.py",
     "client/memory_file.py",
 )

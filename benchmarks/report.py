@@ -15,7 +15,7 @@ from two_rounds import best_of
 
 from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
-from fedhist.server.result_folder import write_results
+from fedhist.server.folder import write_results
 from fedhist.server.trace import Recorder, write_trace
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.evaluate import SIMULATION_FILE, simulation_document, write_simulation

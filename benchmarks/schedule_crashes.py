@@ -40,7 +40,7 @@ from fedhist.server.schedule import windows_in
 from fedhist.simulations.workbench.schedule import Schedule
 from fedhist.simulations.workbench.watching import Watcher
 
-FILES = (*STORAGE, "server/schedule.py", "server/recorded_run.py")
+FILES = (*STORAGE, "server/schedule.py")
 WINDOWS = windows_in(["2020-W40x2"])
 SHOPS = ("bakery", "cinema")
 MOST_VISITS = 2

@@ -64,8 +64,8 @@ from fedhist.server.collection import (
 )
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.disk import check_target
+from fedhist.server.folder import recorded_run
 from fedhist.server.masked import NodeExchange, masked_sum
-from fedhist.server.recorded_run import recorded_run
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.schedule import WindowState, read_schedule, run_due

@@ -73,7 +73,7 @@ def run(context: click.Context, /, **flags: Any) -> None:
     from fedhist.commands.summary import print_result, stdout_console
     from fedhist.protocol.events import ignore
     from fedhist.server.advice import plan_notes
-    from fedhist.server.result_folder import default_folder
+    from fedhist.server.folder import default_folder
     from fedhist.simulations.report.timeline import narrate
     from fedhist.simulations.workbench.carrying_out import Asked, carry_out
     from fedhist.simulations.workbench.checks import fault_notes

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.display.plurals import counted
-from fedhist.server.result_folder import NOT_PRIVATE_FILE
+from fedhist.server.folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import (
     CHARTS_SUFFIX,
     Bar,

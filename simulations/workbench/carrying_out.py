@@ -15,7 +15,7 @@ from fedhist.protocol.item_lists import ItemOrigin, check_private, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.window import window_in
 from fedhist.server.disk import check_target
-from fedhist.server.recorded_run import recorded_run
+from fedhist.server.folder import recorded_run
 from fedhist.server.report import name_notes
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words

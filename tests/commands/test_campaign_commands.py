@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import ROOT, Fedhist, files_in
-from tests.support.api import result_folder_module
+from tests.support.api import folder_module
 from tests.support.schedules import WEEKS, visits
 
 NEW = (
@@ -161,7 +161,7 @@ def test_a_window_that_is_lost_is_reported_and_run_again_by_name(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(result_folder_module, "write_text", full)
+        patched.setattr(folder_module, "write_text", full)
         said = fedhist(*RUN)
     assert said.code == 1 and "what was charged stays charged" in said.err
     assert "2020-W40 is lost" in fedhist("campaign", "show", "autumn").out
@@ -202,7 +202,7 @@ def test_a_folder_that_the_disk_refuses_is_no_schedule(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(result_folder_module, "write_text", full)
+    monkeypatch.setattr(folder_module, "write_text", full)
     monkeypatch.setattr("fedhist.server.schedule.write_text", full)
     said = fedhist(*NEW)
     assert said.code == 1 and "can't be written" in said.err

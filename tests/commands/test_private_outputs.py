@@ -19,7 +19,7 @@ from fedhist import Plan, SeededSource, simulate
 from tests.asking import release_at, select_request
 from tests.builders import Fedhist, document_in, page_in, population_of, write_npz, write_records
 from tests.support.api import SHARD_NONZEROS, length_tells, message_bytes
-from tests.support.api import recorded_run_module as recorded_run
+from tests.support.api import folder_module as recorded_run
 
 NOT_PRIVATE = "not private, simulation only"
 SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)

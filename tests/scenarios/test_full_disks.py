@@ -21,8 +21,8 @@ from fedhist import BudgetFile, Plan
 from fedhist.client import Policy
 from fedhist.server import charged
 from tests.asking import select_request
-from tests.support.api import Envelope, InvalidFile, MemoryFile, check_room, recorded_run_module
-from tests.support.api import result_folder_module as result_folder
+from tests.support.api import Envelope, InvalidFile, MemoryFile, check_room, folder_module
+from tests.support.api import folder_module as result_folder
 from tests.support.refusals import refused
 
 Fedhist = Callable[..., Any]
@@ -122,7 +122,7 @@ class TestTheResultFolder:
             with file_size_limit(100):
                 real(*arguments)  # type: ignore[arg-type]  # passed on as they come
 
-        monkeypatch.setattr(recorded_run_module, "write_results", write_on_a_full_disk)
+        monkeypatch.setattr(folder_module, "write_results", write_on_a_full_disk)
         ledger = tmp_path / "l.db"
         done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
         said = one_sentence(done.code, done.err, 1)
@@ -166,7 +166,7 @@ class TestTheLedger:
             real(*arguments)  # type: ignore[arg-type]  # passed on as they come
             fill(disk)
 
-        monkeypatch.setattr(recorded_run_module, "write_results", write_and_fill)
+        monkeypatch.setattr(folder_module, "write_results", write_and_fill)
         with small_disk(disk, 128):
             ledger = disk / "l.db"
             done = fedhist(*RUN, "--out", str(out), "--ledger", str(ledger))

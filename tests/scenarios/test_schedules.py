@@ -24,10 +24,10 @@ from tests.support.api import (
     NotWritten,
     RecordedRun,
     budget_file_module,
+    folder_module,
     held_off,
     only_operator,
     planned_charges,
-    result_folder_module,
 )
 from tests.support.refusals import refused
 from tests.support.schedules import (
@@ -221,7 +221,7 @@ def test_a_disk_that_takes_no_folder_leaves_a_window_that_is_lost(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(result_folder_module, "write_text", full)
+    monkeypatch.setattr(folder_module, "write_text", full)
     with refused(NotWritten, "not-written"):
         run(made)
     monkeypatch.undo()

@@ -104,7 +104,7 @@ def without_threshold(line: dict[str, Any], *, sized: bool = False) -> dict[str,
 
 def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is worth something: with simulated traces the same two runs differ."""
-    from tests.support.api import recorded_run_module as recorded_run
+    from tests.support.api import folder_module as recorded_run
     from tests.support.api import server_app_module as app
     from tests.support.api import trace_module as observation
 

@@ -162,7 +162,6 @@ PLACES = {
     "fedhist.server.ledger.file": "OpenRun RunRecord budget_file_module=",
     "fedhist.server.ledger.runs": "what_fits",
     "fedhist.server.masked": "masked_sum",
-    "fedhist.server.recorded_run": "RecordedRun recorded_run recorded_run_module=",
     "fedhist.server.releases": "RULES rule_for",
     "fedhist.server.releases.central_noise": "CentralNoise release_noise",
     "fedhist.server.releases.debiased_items": (
@@ -171,7 +170,9 @@ PLACES = {
     ),
     "fedhist.server.releases.keys_above_bar": "KeysAboveBar by_bytes",
     "fedhist.server.report": "cohort_notes",
-    "fedhist.server.result_folder": "check_room default_folder result_folder_module= write_results",
+    "fedhist.server.folder": (
+        "RecordedRun check_room default_folder folder_module= recorded_run write_results"
+    ),
     "fedhist.server.schedule": "MAX_WINDOWS even_split only_operator schedule_module= windows_in",
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
