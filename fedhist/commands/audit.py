@@ -57,7 +57,7 @@ def _print_progress(finding: Finding) -> None:
 
 
 def _print(result: Audit) -> None:
-    from fedhist.simulations.experiments.tables import print_rows
+    from fedhist.display.tables import print_rows
 
     rows = [
         {
