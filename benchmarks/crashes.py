@@ -43,12 +43,10 @@ from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.round_costs import run_cost
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.ledger import Ledger, Limit
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import Request, Total
-from fedhist.protocol.wire.codec import encode
-from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
+from fedhist.protocol.wire.envelope import Envelope, Status, encode, new_run_name
 from fedhist.server.collection import Collector, LabelTable
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.folder import recorded_run

@@ -28,7 +28,7 @@ from checks.aftermath import ledger_faults, memory_faults, run_faults
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit
+from fedhist.protocol.privacy.ledger import Limit
 from fedhist.server.flower import read_settings
 from fedhist.server.ledger.file import BudgetFile
 from fedhist.simulations.deployment import Deployment, Value, open_deployment, write_app, write_example

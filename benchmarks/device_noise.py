@@ -27,9 +27,8 @@ from fedhist.protocol.measurements.noisy_tail import (
 )
 from fedhist.protocol.measurements.tails import tail_vector
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
-from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
+from fedhist.protocol.privacy.noise import Noise, gaussian_variance, laplace_scale
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 from fedhist.protocol.privacy.shares import Share
 from fedhist.protocol.rounds import Total

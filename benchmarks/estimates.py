@@ -19,9 +19,8 @@ from fedhist.client.files.read import read_population
 from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import bars_for
-from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
+from fedhist.protocol.privacy.noise import Noise, gaussian_variance, laplace_scale
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.estimates import estimates_and_limits, law_above_bar, law_of_noise, limits_above_bar
 from fedhist.server.estimates.limits import above

@@ -34,7 +34,7 @@ from checks.aftermath import ledger_faults
 from crashes import STORAGE, Lines, Place, fork, say
 
 from fedhist.protocol.errors import FedhistError, HeldByAnother
-from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.ledger import Spending
 from fedhist.server.ledger.file import BudgetFile, RunRecord
 from fedhist.server.schedule import windows_in
 from fedhist.simulations.workbench.schedule import Schedule

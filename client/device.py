@@ -13,8 +13,7 @@ from fedhist.protocol.items import Renumbering, numbers_in
 from fedhist.protocol.keyed import KeyedSum
 from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.rounds import Contribution, Request
-from fedhist.protocol.wire.codec import encode
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist.protocol.wire.envelope import Envelope, encode
 
 
 def answer(

@@ -42,8 +42,7 @@ from fedhist.client.policy import (
     request_key,
 )
 from fedhist.client.populations import Label
-from fedhist.display.log_lines import TIMED, log_shown
-from fedhist.display.visible_text import block, line, visible
+from fedhist.display.text import TIMED, block, line, log_shown, visible
 from fedhist.protocol.errors import (
     DecodeError,
     InvalidFile,

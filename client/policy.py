@@ -29,7 +29,7 @@ from fedhist.protocol.plan.round_costs import (
 )
 from fedhist.protocol.plan.terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan.window import Window, window_in
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.ledger import Limit, Spending
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 

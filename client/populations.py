@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.items import Chosen
-from fedhist.display.html_table import html_table
+from fedhist.display.tables import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
 from fedhist.protocol.item_lists import ItemOrigin

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
     from fedhist.protocol.histograms import Histograms, Population
     from fedhist.protocol.plan import Plan
-    from fedhist.protocol.privacy.concentrated import Limit, Spending
-    from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
+    from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger, Limit, Spending
     from fedhist.protocol.privacy.neighbours import Neighbours
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
     from fedhist.server.advice import plan_warnings
@@ -55,8 +54,7 @@ _HOMES = {
     "protocol.errors": ("BudgetExceeded", "FedhistError", "InvalidInput", "RoundFailed"),
     "protocol.histograms": ("Histograms", "Population"),
     "protocol.plan.plan": ("Plan",),
-    "protocol.privacy.concentrated": ("Limit", "Spending"),
-    "protocol.privacy.ledger": ("Charge", "Cost", "Ledger"),
+    "protocol.privacy.ledger": ("Charge", "Cost", "Ledger", "Limit", "Spending"),
     "protocol.privacy.neighbours": ("Neighbours",),
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
     "server.advice": ("plan_warnings",),

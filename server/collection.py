@@ -27,8 +27,7 @@ from fedhist.protocol.items import item_bytes, numbers_in
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Labels, Round, Total
-from fedhist.protocol.wire.codec import decode
-from fedhist.protocol.wire.envelope import Envelope, Refusal, Status
+from fedhist.protocol.wire.envelope import Envelope, Refusal, Status, decode
 
 # Nodes that were asked and add nothing to the sum: how many, which, and why.
 

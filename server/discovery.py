@@ -24,7 +24,7 @@ from fedhist.protocol.plan.terms import (
     table_room,
     ways_to_release,
 )
-from fedhist.protocol.privacy.discovery import looks
+from fedhist.protocol.privacy.bars import looks
 from fedhist.protocol.privacy.ledger import AlternativesLoss, ApproximateLoss, Charge, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Settled
@@ -35,7 +35,7 @@ from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 
 @dataclass(frozen=True)
 class Discover:
-    """Find the items. `privacy/discovery.py` has the proof."""
+    """Find the items. `privacy/bars.py` has the proof."""
 
     def charges(self, plan: Plan, handed: object) -> tuple[Charge, ...]:
         """Discovery and release together, and what a table costs."""

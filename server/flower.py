@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.display.log_lines import errors_as_sentences, log_shown
+from fedhist.display.text import errors_as_sentences, log_shown
 from fedhist.protocol.errors import (
     InvalidFile,
     InvalidInput,

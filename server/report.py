@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedhist.display.visible_text import is_formula, is_hidden
+from fedhist.display.text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.terms import masking_graph
 from fedhist.protocol.privacy.ledger import Cost, Ledger

@@ -57,8 +57,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.window import Window
 from fedhist.protocol.privacy.calibration import check_epsilon
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import check_same_neighbours
+from fedhist.protocol.privacy.ledger import Limit, Spending, check_same_neighbours
 from fedhist.server.disk import HIDDEN, forget_interrupts, new_folder, raise_interrupts, write_text
 from fedhist.server.ledger.file import BudgetFile, OpenRun, RunRecord, check_place
 from fedhist.server.steps import planned_charges

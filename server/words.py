@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhist.display.plurals import counted
+from fedhist.display.text import counted
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements.base import Round, Words
 from fedhist.protocol.plan import Plan

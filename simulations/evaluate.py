@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedhist.display.html_table import html_table
+from fedhist.display.tables import html_table
 from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.events import Event, Scored, Viewed

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from fedhist.client.populations import item_totals
-from fedhist.display.frames import data_frame
-from fedhist.display.html_table import html_table
-from fedhist.display.visible_text import visible
+from fedhist.display.tables import data_frame, html_table
+from fedhist.display.text import visible
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of

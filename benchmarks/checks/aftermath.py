@@ -16,7 +16,7 @@ from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy, round_cost
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Spending
+from fedhist.protocol.privacy.ledger import Spending
 from fedhist.protocol.rounds import Round
 from fedhist.server.ledger.file import BudgetFile, RunRecord
 

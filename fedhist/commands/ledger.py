@@ -49,8 +49,7 @@ def show(file: Path, as_json: bool) -> None:
     """
     from fedhist.commands.summary import epsilon_text, stdout_console
     from fedhist.display.tables import print_rows
-    from fedhist.protocol.privacy.concentrated import NO_END, Spending
-    from fedhist.protocol.privacy.ledger import Cost
+    from fedhist.protocol.privacy.ledger import NO_END, Cost, Spending
     from fedhist.server.ledger.file import BudgetFile
 
     budget = BudgetFile.open(file, create=False)
@@ -121,7 +120,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
             f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
             allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
-    from fedhist.protocol.privacy.concentrated import Limit
+    from fedhist.protocol.privacy.ledger import Limit
     from fedhist.server.ledger.file import BudgetFile
 
     budget = BudgetFile.open(file, create=True)

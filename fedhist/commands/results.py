@@ -142,7 +142,7 @@ def _participant(read: Trace, name: str) -> str:
 
 def _view_lines(view: Viewed) -> Iterator[str]:
     """What the device had and what the server saw, side by side."""
-    from fedhist.display.visible_text import visible
+    from fedhist.display.text import visible
     from fedhist.simulations.report.charts import number
     from fedhist.simulations.report.timeline import VIEW_WORDS
 

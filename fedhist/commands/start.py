@@ -18,7 +18,7 @@ import click
 
 from fedhist.commands.options import PATH, Command, Group, options
 from fedhist.commands.terminal import echo, printing_what_is_in
-from fedhist.display.visible_text import visible
+from fedhist.display.text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.server.disk import new_folder, write_text
 

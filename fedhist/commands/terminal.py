@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from fedhist.display.visible_text import block, line
+from fedhist.display.text import block, line
 
 __all__ = ["block", "echo", "echo_as_it_is", "line", "mute", "prepare_streams", "printing_what_is_in"]
 

@@ -33,8 +33,7 @@ from fedhist.protocol.privacy.neighbours import COUNTED, Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.protocol.sketch import SALT_BYTES
-from fedhist.protocol.wire.codec import decode, encode
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist.protocol.wire.envelope import Envelope, decode, encode
 from fedhist.testing.contract import (
     HUGE,
     PLANS,

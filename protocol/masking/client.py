@@ -112,7 +112,7 @@ from fedhist.protocol.masking.shamir import (
 from fedhist.protocol.masking.vectors import MaskAdder, residue_bytes, to_residues
 from fedhist.protocol.masking.wire import Advertisement, Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.wire.reader import Reader
+from fedhist.protocol.wire.keyed_codec import Reader
 
 BOX_PURPOSE = b"box"
 MASK_PURPOSE = b"mask"

@@ -43,8 +43,7 @@ from fedhist.protocol.measurements.base import (
     sum_at_most,
 )
 from fedhist.protocol.plan.terms import table_shape
-from fedhist.protocol.privacy.bars import OpenNoiseKind
-from fedhist.protocol.privacy.discovery import user_weights
+from fedhist.protocol.privacy.bars import OpenNoiseKind, user_weights
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.sketch import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
@@ -162,7 +161,7 @@ def held_sums(items: AnyIntegers, values: Integers, domain_size: int) -> Keyed:
 
 @dataclass(frozen=True, eq=False)
 class KeyWeights(Measurement[GivenT], Generic[GivenT]):
-    """One sum of weights for each item that somebody holds. `privacy/discovery.py` has the proofs.
+    """One sum of weights for each item that somebody holds. `privacy/bars.py` has the proofs.
 
     Items that are written alike are one, so that no user's weights can meet on one key: that would be a larger norm.
     Items that the plan names as known are left out, and take no weight from others.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.display.plurals import counted
+from fedhist.display.text import counted
 from fedhist.protocol.clipping import entry_counts, entry_items, sum_by_item, sum_clipped
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels

@@ -28,14 +28,15 @@ from fedhist.protocol.plan.fields import SELECTOR_NAMES
 from fedhist.protocol.plan.plan import Plan
 from fedhist.protocol.plan.terms import most_of_table, ways_to_release
 from fedhist.protocol.plugins import Kind, plugin_named
-from fedhist.protocol.privacy.concentrated import (
+from fedhist.protocol.privacy.ledger import (
+    Charge,
+    Cost,
     Spending,
     bounded_range_rho,
     gaussian_rho,
     pure_rho,
     way_rho,
 )
-from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.neighbours import Norm
 
 _EXPONENTIAL = frozenset({"weighted-quantile", "quantile", "exponential-v"})

@@ -23,7 +23,7 @@ Discovery and release together cost (epsilon, delta). One Gaussian mechanism of 
 1/z^2 for them; discovery takes a share of it, and the release the rest. How large a share is best depends on the data:
 a few items that everybody has are found for next to nothing, and a long tail is worth half of the budget. So a first
 look takes the smallest share, and what it leaves uncovered of all weight decides which share the whole discovery gets.
-The proofs are in `protocol/privacy/discovery.py`.
+The proofs are in `protocol/privacy/bars.py`.
 
 | of delta | spent on |
 |---|---|
@@ -84,12 +84,11 @@ from fedhist.protocol.masking.graph import (
 )
 from fedhist.protocol.plan.fields import FIELDS, TABLE_TRUST
 from fedhist.protocol.plan.rules import check_whole
-from fedhist.protocol.privacy.bars import OpenNoise, truncated_laplace
+from fedhist.protocol.privacy.bars import OpenNoise, epsilon_beside, least_bar, pass_chance, truncated_laplace
 from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.ledger import Alternative, Cost
-from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity, clipped_sum_l2
+from fedhist.protocol.privacy.noise import Noise, gaussian_noise
 from fedhist.protocol.privacy.shares import Share, gaussian_share, laplace_share
 from fedhist.protocol.sketch import MAX_FAILURE, TableShape
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES

@@ -44,12 +44,14 @@ import numpy as np
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.noise import (
+    Noise,
     discrete_gaussian,
     discrete_geometric,
+    gaussian_noise,
     gaussian_variance,
+    laplace_noise,
     tosses_one_in,
     uniform_from_one,
 )

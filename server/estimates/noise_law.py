@@ -12,7 +12,7 @@ import numpy as np
 
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.privacy.bars import OpenNoise
-from fedhist.protocol.privacy.mechanisms import Noise
+from fedhist.protocol.privacy.noise import Noise
 from fedhist.protocol.privacy.shares import Share
 
 # A wider law is read off one of this scale: cumulated chances of both differ by less than 10^-6.

@@ -14,7 +14,7 @@ may share it. The settings, and why:
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
 somebody saw: its whole reservation counts until a person closes it. A first run that took more of a limit than
-it could share with others counts in full. `protocol/privacy/concentrated.py`, `Limit`, says how a limit counts,
+it could share with others counts in full. `protocol/privacy/ledger.py`, `Limit`, says how a limit counts,
 and why that holds for runs that are chosen in view of earlier results.
 """
 
@@ -30,11 +30,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from fedhist.display.html_table import html_table
+from fedhist.display.tables import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
 from fedhist.protocol.privacy.composition import tight_total
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.protocol.privacy.ledger import Charge, Cost, Limit, Spending, check_same_neighbours
 
 VERSION = 3
 _BUSY_SECONDS = 30.0

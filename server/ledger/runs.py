@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
 from pathlib import Path
 
-from fedhist.display.visible_text import LONGEST_LINE, visible
+from fedhist.display.text import LONGEST_LINE, visible
 from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.concentrated import Limit, Spending
-from fedhist.protocol.privacy.ledger import Charge, check_same_neighbours
+from fedhist.protocol.privacy.ledger import Charge, Limit, Spending, check_same_neighbours
 from fedhist.server.disk import held_off
 from fedhist.server.ledger.file import BudgetFile, OpenRun
 from fedhist.server.steps import method_of, planned_charges, private_instead

@@ -23,8 +23,8 @@ from fedhist.protocol.privacy.ledger import (
     Ledger,
     PureLoss,
 )
-from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
+from fedhist.protocol.privacy.noise import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import NoiseLaw, estimates_and_limits, law_of_noise
 from fedhist.server.releases.contract import Inference, Release, ReleaseRule, RuleWords

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.display.frames import data_frame
-from fedhist.display.html_table import BarLength, html_table
-from fedhist.display.visible_text import visible
+from fedhist.display.tables import BarLength, data_frame, html_table
+from fedhist.display.text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels

@@ -19,9 +19,9 @@ from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.measurements.tails import ItemTail, NormTails, Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.ledger import ApproximateLoss, BoundedRangeLoss, Charge, GaussianLoss
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
+from fedhist.protocol.privacy.noise import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import NOTHING_SETTLED, Settled
 from fedhist.server.selection.crossing import first_crossing, first_inside

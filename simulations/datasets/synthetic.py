@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_totals
-from fedhist.display.html_table import html_table
+from fedhist.display.tables import html_table
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, labels_of
 from fedhist.protocol.item_lists import ItemOrigin, origin_of

@@ -16,7 +16,7 @@ from fedhist.protocol.histograms import Divisible, Population, labels_of, names_
 from fedhist.protocol.items import only_held
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Contribution, Request, Total
-from fedhist.protocol.wire.codec import encode
+from fedhist.protocol.wire.envelope import encode
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.cores import workers_for
 from fedhist.simulations.engines.masked_in_process import masked_round, unmasked_total

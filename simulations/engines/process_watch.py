@@ -18,8 +18,7 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.rounds import Contribution, Request, Total
-from fedhist.protocol.wire.codec import encode
-from fedhist.protocol.wire.envelope import Envelope
+from fedhist.protocol.wire.envelope import Envelope, encode
 from fedhist.server.collection import RoundReport, envelope_size, plan_name, tell_round
 from fedhist.simulations.faults import FaultAssignment
 

@@ -25,7 +25,6 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise, bars_for
 from fedhist.protocol.privacy.calibration import classic_multiplier
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
-from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -34,6 +33,7 @@ from fedhist.protocol.privacy.neighbours import (
     tail_count,
     tail_weight,
 )
+from fedhist.protocol.privacy.noise import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.central_noise import CentralNoise
 from fedhist.server.releases.keys_above_bar import KeysAboveBar

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedhist.display.visible_text import visible
+from fedhist.display.text import visible
 from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.report.page import BADGE, table, text
 

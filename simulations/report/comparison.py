@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedhist.display.plurals import counted
+from fedhist.display.text import counted
 from fedhist.server.folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import (
     CHARTS_SUFFIX,

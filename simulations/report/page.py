@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
 
-from fedhist.display.visible_text import LONGEST_LABEL, visible
+from fedhist.display.text import LONGEST_LABEL, visible
 
 NOT_PRIVATE = "not private, simulation only"
 BADGE = f'<span class="badge">{NOT_PRIVATE}</span>'

@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, BinaryIO
 from warnings import catch_warnings, filterwarnings
 
-from fedhist.display.visible_text import visible
+from fedhist.display.text import visible
 from fedhist.protocol.errors import InvalidInput
 from fedhist.server.disk import new_file
 from fedhist.simulations.report.charts import (

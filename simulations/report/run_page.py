@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.display.plurals import counted
-from fedhist.display.visible_text import visible
+from fedhist.display.text import counted, visible
 from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round

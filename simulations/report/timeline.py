@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from fedhist.display.plurals import counted
+from fedhist.display.text import counted
 from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.events import (
     TO_DEVICE,

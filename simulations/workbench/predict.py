@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.display.frames import data_frame
+from fedhist.display.tables import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.steps import check_runnable

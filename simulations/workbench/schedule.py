@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedhist.client.files.columns import Columns
-from fedhist.display.frames import data_frame
-from fedhist.display.html_table import html_table
+from fedhist.display.tables import data_frame, html_table
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.item_lists import checked_edges, edges_of
 from fedhist.protocol.plan.fields import FIELDS, PlanSettings
 from fedhist.protocol.plan.window import Window
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.ledger import Limit, Spending
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.advice import plan_warnings
 from fedhist.server.disk import new_file

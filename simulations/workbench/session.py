@@ -9,11 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from fedhist.display.frames import data_frame
-from fedhist.display.html_table import BarLength, html_table
+from fedhist.display.tables import BarLength, data_frame, html_table
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.privacy.concentrated import Limit
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.ledger import Cost, Limit
 from fedhist.server.ledger.file import BudgetFile
 from fedhist.simulations.workbench.arguments import Question, as_method
 from fedhist.simulations.workbench.histogram import histogram

@@ -35,9 +35,7 @@ PLACES = {
     "fedhist.commands.paper": "EXPERIMENTS paper_module=",
     "fedhist.commands.plan": "print_curve",
     "fedhist.commands.terminal": "prepare_streams",
-    "fedhist.display.log_lines": "TIMED errors_as_sentences log log_shown",
-    "fedhist.display.plurals": "counted",
-    "fedhist.display.visible_text": "is_formula is_hidden visible",
+    "fedhist.display.text": "TIMED counted errors_as_sentences is_formula is_hidden log log_shown visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clipping": (
         "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
@@ -105,34 +103,33 @@ PLACES = {
     "fedhist.protocol.plan.round_costs": "choice_cost",
     "fedhist.protocol.plan.rules": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
     "fedhist.protocol.plan.terms": (
-        "COVERAGE_SHARE DROPOUT_SHARE Discovery MAX_SHARE MIN_PARTICIPANTS MOST_KEYS decoding_delta "
-        "fit_noise growth_of_mean is_tested masking_graph most_of_table table_notes table_room "
-        "table_shape terms_module="
+        "COVERAGE_SHARE Discovery MAX_SHARE MIN_PARTICIPANTS MOST_KEYS decoding_delta fit_noise "
+        "growth_of_mean is_tested masking_graph most_of_table table_notes table_room table_shape "
+        "terms_module="
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (
         "blamed files_for load_files_once plugins_module= registered restore_plugins=restore"
     ),
-    "fedhist.protocol.privacy.bars": "OpenNoise OpenNoiseKind bars_for truncated_laplace",
+    "fedhist.protocol.privacy.bars": (
+        "OpenNoise OpenNoiseKind bars_for epsilon_beside looks truncated_laplace user_weights"
+    ),
     "fedhist.protocol.privacy.calibration": (
         "check_delta check_epsilon classic_multiplier gaussian_delta gaussian_epsilon noise_multiplier"
     ),
-    "fedhist.protocol.privacy.choice": "choice_module= exponential_mechanism exponential_probabilities",
     "fedhist.protocol.privacy.composition": "basic_total epsilon_at tight_total",
-    "fedhist.protocol.privacy.concentrated": (
+    "fedhist.protocol.privacy.ledger": (
+        "Alternative AlternativesLoss ApproximateLoss BoundedRangeLoss GaussianLoss PrivacyLoss PureLoss "
         "concentrated_module= epsilon_of pure_rho rho_within spending_of"
     ),
-    "fedhist.protocol.privacy.discovery": "epsilon_beside looks user_weights",
-    "fedhist.protocol.privacy.ledger": (
-        "Alternative AlternativesLoss ApproximateLoss BoundedRangeLoss GaussianLoss PrivacyLoss PureLoss"
-    ),
-    "fedhist.protocol.privacy.mechanisms": "Noise gaussian_noise laplace_noise mechanisms_module=",
     "fedhist.protocol.privacy.neighbours": (
         "COUNTED Norm Sensitivity WEIGHT_BITS clipped_sum_l1 clipped_sum_l2 tail_count tail_weight"
     ),
     "fedhist.protocol.privacy.noise": (
-        "LARGEST_GAUSSIAN_VARIANCE LARGEST_LAPLACE_SCALE bernoulli_exp discrete_gaussian discrete_laplace "
-        "gaussian_variance laplace_scale noise_module= uniform_below uniform_from_one"
+        "LARGEST_GAUSSIAN_VARIANCE LARGEST_LAPLACE_SCALE Noise bernoulli_exp choice_module= "
+        "discrete_gaussian discrete_laplace exponential_mechanism exponential_probabilities "
+        "gaussian_noise gaussian_variance laplace_noise laplace_scale mechanisms_module= noise_module= "
+        "uniform_below uniform_from_one"
     ),
     "fedhist.protocol.privacy.randomness": "KeyedSource SECRET_BYTES Source new_secret",
     "fedhist.protocol.privacy.shares": "Share gaussian_share laplace_share negative_binomial",
@@ -142,9 +139,8 @@ PLACES = {
         "TableShape _block_logs _exact_term _partitions decode_table encode_table failure_bound"
     ),
     "fedhist.protocol.validation": "checked user_blocks",
-    "fedhist.protocol.wire.codec": "decode encode",
     "fedhist.protocol.wire.envelope": (
-        "Envelope MASKED_STAGES MASKING RECORD Refusal Status items_digest new_run_name"
+        "Envelope MASKED_STAGES MASKING RECORD Refusal Status decode encode items_digest new_run_name"
     ),
     "fedhist.protocol.wire.keyed_codec": "MAX_LABEL_BYTES decode_keyed encode_keyed label_bytes",
     "fedhist.server.advice": "release_advice",
@@ -159,6 +155,9 @@ PLACES = {
         "AGAIN_KEY FOLDER_KEY FOR_NODES GridSettings GridTransport grid_messages_module= read_settings "
         "run_schedule run_settings server_app=app server_app_module="
     ),
+    "fedhist.server.folder": (
+        "RecordedRun check_room default_folder folder_module= recorded_run write_results"
+    ),
     "fedhist.server.ledger.file": "OpenRun RunRecord budget_file_module=",
     "fedhist.server.ledger.runs": "what_fits",
     "fedhist.server.masked": "masked_sum",
@@ -170,9 +169,6 @@ PLACES = {
     ),
     "fedhist.server.releases.keys_above_bar": "KeysAboveBar by_bytes",
     "fedhist.server.report": "cohort_notes",
-    "fedhist.server.folder": (
-        "RecordedRun check_room default_folder folder_module= recorded_run write_results"
-    ),
     "fedhist.server.schedule": "MAX_WINDOWS even_split only_operator schedule_module= windows_in",
     "fedhist.server.selection": "SELECTORS fitting selector_for",
     "fedhist.server.selection.contract": (
@@ -252,7 +248,7 @@ PLACES = {
     "fedhist.simulations.paper.figures": "paper_figures=",
     "fedhist.simulations.paper.sentiment140": "read_sentiment140 write_matrix",
     "fedhist.simulations.paper.setup": (
-        "Claim Setup Verdict judge judge_mean number_row paper_setup= read_file rounding_ends"
+        "Claim Setup Verdict judge judge_mean number_row read_file rounding_ends"
     ),
     "fedhist.simulations.paper.tables": "paper_tables=",
     "fedhist.simulations.population_checks": "check_not_empty",
