@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from tests.support.api import (
     tight_total,
 )
 from tests.support.api import beyond_module as beyond
-from tests.support.api import paper_module as paper_command
 
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
@@ -175,14 +173,6 @@ class TestFilesWithFewItems:
         assert not any(row["data"] == "good" for row in report.rows)
         assert not any(claim.data.startswith("good") for claim in report.claims)
 
-    def test_all_counts_as_among_all(self, fedhist, tiny, tmp_path, monkeypatch):
-        (tmp_path / "good.csv").write_text(table_with(13))
-        few = partial(paper_command.run_reports, ("figure-open", "table-words"))
-        monkeypatch.setattr(paper_command, "run_reports", lambda _, **flags: few(**flags))
-        outcome = fedhist("paper", "all", "--quick", "--workers", 1, "--json", "--data", "good.csv")
-        report, _ = outcome.document()
-        assert any("left out" in note for note in report["notes"])
-
     def test_what_a_file_has_is_used_and_the_rest_is_told(self, paper, tmp_path):
         (tmp_path / "good.csv").write_text(table_with(150))
         report = paper("figure-bounded", "--data", "good.csv")
@@ -199,21 +189,6 @@ def test_a_synthetic_population_by_name_is_drawn_from_the_seed(paper, tmp_path):
     expected = materialise(make_population(name, seed=5))
     assert setup.data[0].population.totals().tolist() == expected.totals().tolist()
     assert replace(setup, workers=2).data == setup.data
-
-
-def test_a_ratio_says_what_is_over_what(paper, tmp_path):
-    (tmp_path / "gowalla.csv").write_text(table_with(120))
-    report = paper("figure-bounded", "--data", "gowalla.csv")
-    claims = {claim["claim"]: claim["found"] for claim in report["claims"]}
-    named = {
-        "DP-SGD performs similarly": "d; DP-SGD/C* ",
-        "DP-M-quantile has higher errors": "d; DP-SGD/DP-M-quantile ",
-        "output perturbation: C_m = 150 is better": "d; 150/DP-M-quantile ",
-        "output perturbation has a large variance": "d; standard deviations, DP-SGD/output perturbation ",
-    }
-    for begin, ratio in named.items():
-        (found,) = (found for text, found in claims.items() if text.startswith(begin))
-        assert ratio in found
 
 
 class TestCommand:

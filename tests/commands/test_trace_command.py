@@ -111,25 +111,6 @@ class TestMaskedRuns:
             far = [abs(seen - had) > 10_000 for had, seen in zip(view.had, view.seen, strict=True)]
             assert sum(far) > 0.9 * len(far)
 
-    def test_messages_of_many_are_said_together_and_all_of_them_on_request(
-        self, fedhist: Fedhist, masked: Path
-    ) -> None:
-        together = fedhist("trace", "show", "r").out
-        assert together.count("\n") < 80
-        assert " → " not in together
-        events = read_trace(masked / TRACE_FILE).events
-        for gone in (e for e in events if isinstance(e, DroppedOut)):
-            (told,) = (
-                line for line in together.splitlines() if f"Round {gone.round}, stage {gone.stage}:" in line
-            )
-            assert "19 of 20 participants answered" in told or "18 of 19 participants answered" in told
-            assert f"1 dropped out: no-answer {gone.participant.split()[1]}." in told
-        every = fedhist("trace", "show", "r", "--every-message").out
-        assert every.count(" → ") == sum(isinstance(e, MessageSent) for e in events)
-        assert every.splitlines()[-1] == f"{len(events)} of {len(events)} events"
-        of_one = fedhist("trace", "show", "r", "--participant", 3).out
-        assert "server → participant 3" in of_one
-
     def test_the_page_of_a_run_has_the_same_timeline(self, fedhist: Fedhist, masked: Path) -> None:
         shown = fedhist("trace", "show", "r").out.splitlines()
         told = [line[14:] for line in shown if re.match(r" *\d+\.\d{4} s  ", line)]

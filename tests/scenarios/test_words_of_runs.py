@@ -174,21 +174,6 @@ def test_masked_values_are_not_said_to_be_sent_as_they_were(run: Run) -> None:
 
 
 @kinds
-def test_the_choice_is_compared_with_the_best_by_its_numbers(run: Run) -> None:
-    curve = run.data.exact["curve"]
-    assert "lands near" not in run.page
-    if curve is None:
-        return
-    said = re.search(r"The one of this run (is the best|loses (\d+)% more)", run.page)
-    nearest = min(
-        range(len(curve["thresholds"])), key=lambda i: abs(curve["thresholds"][i] / run.data.threshold - 1)
-    )
-    more = curve["loss"][nearest] / min(curve["loss"]) - 1
-    assert said and (said[2] is None) == (more < 0.005)
-    assert said[2] is None or int(said[2]) == pytest.approx(100 * more, abs=1.5)
-
-
-@kinds
 def test_the_sentence_to_forward_has_the_numbers_of_the_release(run: Run) -> None:
     release, said = run.result.release, " ".join(headline(run.data).split())
     assert said in run.page
@@ -204,39 +189,6 @@ def test_the_sentence_to_forward_has_the_numbers_of_the_release(run: Run) -> Non
     assert (f"{items} item{'' if items == 1 else 's'} counted" in said) == (items > 0)
     assert ("nothing was released" in said) == release.found_nothing
     assert ("only the threshold was released" in said) == (items == 0 and not release.found_nothing)
-
-
-@kinds
-def test_the_noise_is_named_as_noise_and_clipping_beside_it(run: Run) -> None:
-    """Nothing reads as an interval of the count: it is the standard error of the noise, and clipping takes away."""
-    release, said = run.result.release, headline(run.data)
-    assert "±" not in run.page and "interval" not in run.page
-    if len(release.histogram) == 0:
-        return
-    named = re.search(r"noise with a standard error of ([\d.,]*\d)(?: to ([\d.,]*\d))?,", said)
-    errors = None if release.item_release is None else release.item_release.errors
-    due = [release.standard_error] if errors is None else sorted({errors.min(), errors.max()})
-    assert named
-    assert [float(one.replace(",", "")) for one in named.groups() if one] == pytest.approx(due, rel=0.006)
-    assert ("clipping, which takes away most from large items" in said) == (not run.plan.per_item)
-    clear = int((release.at_least > 0).sum())
-    assert f"{clear} of {len(release.histogram)} item" in run.page
-    assert (
-        f"significantly above 0 (95 %). The standard error of the noise on a count is {named[1]}" in run.page
-    )
-
-
-@kinds
-def test_what_clipping_did_is_said_as_it_was(run: Run) -> None:
-    document, plan = run.data.document, run.plan
-    some = len(run.data.values) > 0
-    assert ("too small on average" in run.page) == (some and not plan.per_item)
-    assert ("Before debiasing" in run.page) == plan.per_item
-    loss = f"Relative loss: {100 * document['relative_loss']:.1f} %"
-    assert loss in run.page.replace("\u00a0", " ")
-    if "which may cancel" in run.page:
-        # Parts that cancel add up to no less than the whole.
-        assert document["clipping_error"] + document["noise_error"] >= document["relative_loss"] - 1e-9
 
 
 @kinds

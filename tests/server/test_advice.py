@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import Plan, Release, plan_for_total, plan_warnings, simulate
-from tests.asking import reading_of
+from fedhist import Plan, Release, plan_warnings, simulate
 from tests.builders import population_of
-from tests.support.api import ScoringSelector, histograms_of, release_advice, selector_for
+from tests.support.api import release_advice, selector_for
 
 CLOSED: dict[str, Any] = {"users": 50_000, "items": 1_000}
 ONE_RELEASE: dict[str, Any] = {"domain": "open", "release": "truncated-laplace"}
@@ -21,13 +20,6 @@ FIXED: dict[str, Any] = {"selector": "fixed", "threshold": 3.0}
 def needed(plan: Plan) -> int:
     """The users that the plan's choice needs."""
     return int(np.ceil(selector_for(plan).resolution(plan)))
-
-
-def choice_of(plan: Plan, rows: list[list[int]]) -> list[float]:
-    """The chance of each threshold for these users."""
-    selector = selector_for(plan)
-    assert isinstance(selector, ScoringSelector)
-    return selector.choice(plan, reading_of(plan, histograms_of(rows))).probabilities().tolist()
 
 
 class TestNoise:
@@ -67,23 +59,6 @@ class TestChoice:
         assert ("--sparsity" in warning) == (
             settings.get("mechanism") != "laplace" and "debias" not in settings
         )
-
-    def test_the_smallest_threshold_is_then_likelier_than_the_middle_where_all_users_are(self) -> None:
-        """At the limit both are as likely, for users of one item each and a target near 0."""
-        settings: dict[str, Any] = {"items": 1, "sparsity": 1, "epsilon": 50.0, "candidates": 3}
-        least = needed(Plan(users=1, **settings))
-        for users, likelier in ((least // 2, 0), (2 * least, 1)):
-            plan = Plan(users=users, **settings)
-            assert plan.noise_price < 1
-            middle = int(plan.candidate_steps[1] >> plan.grid_bits)
-            chances = choice_of(plan, [[middle]] * users)
-            assert int(np.argmax(chances[:2])) == likelier
-
-    def test_noise_from_devices_needs_a_tail_above_it(self) -> None:
-        settings = {"items": 2, "masking": "secagg", "participants": 5, "noise_from": "devices"}
-        least = needed(Plan(users=5, **settings))
-        assert plan_warnings(Plan(users=least, **settings)) == {}
-        assert "choice" in plan_warnings(Plan(users=least - 1, **settings))
 
 
 class TestRange:
@@ -144,13 +119,6 @@ class TestPromises:
         warnings = plan_warnings(Plan(**CLOSED | weak))
         assert list(warnings) == ["epsilon"]
         assert "Lower --epsilon" in warnings["epsilon"]
-
-    def test_a_total_is_judged_as_such(self) -> None:
-        assert plan_warnings(plan_for_total(total_epsilon=11.0, **CLOSED)) == {}
-        assert list(plan_warnings(plan_for_total(total_epsilon=11.2, **CLOSED))) == ["epsilon"]
-
-    def test_a_baseline_s_charge_is_none_of_them(self) -> None:
-        assert plan_warnings(Plan(**CLOSED, selector="oracle")) == {}
 
     @pytest.mark.parametrize(
         ("field", "settings"),

@@ -32,7 +32,7 @@ PLACES = {
     "fedhist.client.populations": "SHARD_NONZEROS SHARD_USERS item_totals populations_module=",
     "fedhist.commands.cli": "COMMANDS cli cli_module=",
     "fedhist.commands.options": "Command MOST_SHOWN OPTIONS OptionGroup=Group option_name=name_of",
-    "fedhist.commands.paper": "EXPERIMENTS paper_module=",
+    "fedhist.commands.paper": "EXPERIMENTS",
     "fedhist.commands.plan": "print_curve",
     "fedhist.commands.terminal": "prepare_streams",
     "fedhist.display.text": "TIMED counted errors_as_sentences is_formula is_hidden log log_shown visible",
