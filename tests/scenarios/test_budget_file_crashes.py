@@ -28,7 +28,7 @@ PRELUDE = """
 import sys
 from datetime import UTC, datetime
 from fedhist.protocol.errors import BudgetExceeded
-from fedhist.protocol.privacy.concentrated import Limit, Spending
+from fedhist.protocol.privacy.ledger import Limit, Spending
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.file import BudgetFile
 
