@@ -215,3 +215,9 @@ def raise_interrupts() -> None:
 def _raise(numbers: Sequence[int]) -> None:
     for number in dict.fromkeys(numbers):
         signal.raise_signal(number)
+
+
+def leave_signals() -> None:
+    """A worker ignores the keyboard and ends silently when its parent ends it; the parent informs the user."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

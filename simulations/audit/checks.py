@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.server.disk import leave_signals
 
 LEVEL = 1e-3
 """The probability with which a whole audit may fail although every mechanism keeps its promise."""
@@ -176,15 +176,9 @@ def _findings(work: list[tuple[Check, Setting]], cores: int) -> Iterator[Finding
     with warnings.catch_warnings():
         # Python 3.12 warns about forks beside other threads; a worker uses nothing that they may have locked.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = fork.Pool(min(cores, len(work)), initializer=_leave_signals)
+        pool = fork.Pool(min(cores, len(work)), initializer=leave_signals)
     with pool:
         yield from pool.imap_unordered(_run, range(len(work)))
-
-
-def _leave_signals() -> None:
-    """A worker ignores the keyboard and ends silently when its parent ends it; the parent informs the user."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(number: int) -> Finding:

@@ -13,7 +13,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 from fedhist.protocol.errors import FedhistError, RoundFailed
 from fedhist.protocol.histograms import Divisible
 from fedhist.protocol.plugins import blamed
-from fedhist.server.disk import held_off
+from fedhist.server.disk import held_off, leave_signals
 from fedhist.simulations.engines.cores import why_not_forked
 from fedhist.simulations.engines.passes import Seen, Tally, block_of, check_part, split, unseen
 
@@ -202,8 +201,7 @@ def receive(pipe: Connection) -> object:
 
 def _work(pipe: Connection, others: Sequence[Connection], work: Callable[[Connection], None]) -> None:
     """A worker, until there is no more to do or nobody waits for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    leave_signals()
     # A collection would touch, and so copy, every object of the parent.
     gc.freeze()
     # The parent's ends: as long as somebody has one, a worker does not see that the parent is gone.
