@@ -221,7 +221,7 @@ def main() -> None:
     guessed = {users: guessed_cells(users, closed=closed) for users in tops}
     cells = tuple(cell for of in (groups, guessed) for each in of.values() for cell in each.values())
     try:
-        results = setup.run(f"accuracy-{arguments.domain}", [Group(cells, arguments.trials)], tops)
+        results = setup.run([Group(cells, arguments.trials)], tops)
     except InvalidFile as error:
         sys.exit(str(error))
     rivals = [*RIVALS] if arguments.rivals and closed else []

@@ -40,13 +40,23 @@ class Group:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Cells and their numbers of trials. Trial i of a cell is a function of the seed, the cell and i alone."""
+    """Cells and their numbers of trials. Trial i of a cell is a function of the seed, the cell and i alone.
+
+    Args:
+        seed: of all trials.
+        groups: the cells.
+        alone: False if the file may have trials of other cells, too.
+    """
 
     seed: int
     groups: tuple[Group, ...]
+    alone: bool = True
 
     def settings(self) -> dict[str, object]:
         """What a trial depends on, in words of a refusal. The number of trials is not part of it: more may follow."""
+        shared: dict[str, object] = {"version of fedhist": __version__, "seed": self.seed}
+        if not self.alone:
+            return shared
         cells = [cell for group in self.groups for cell in group.cells]
         used = {
             name
@@ -54,12 +64,8 @@ class Experiment:
             for name in named_by(cell.settings.get("selector"), cell.settings.get("release"))
         }
         keys = " ".join(sorted({cell.key for cell in cells}))
-        return {
-            "version of fedhist": __version__,
-            "seed": self.seed,
-            "version of plug-ins": sorted(used),
-            "data or settings": hashlib.sha256(keys.encode()).hexdigest(),
-        }
+        digest = hashlib.sha256(keys.encode()).hexdigest()
+        return shared | {"version of plug-ins": sorted(used), "data or settings": digest}
 
 
 @dataclass(frozen=True)

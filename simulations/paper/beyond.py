@@ -124,7 +124,7 @@ def beyond(setup: Setup) -> Report:
     for users in _open_sets(setup, size, files):
         groups[users, "open", 1500.0] = open_cells(users, 1500.0)
     cells = tuple(cell for of in groups.values() for cell in of.values())
-    results = setup.run("beyond", [Group(cells, setup.pick(6, 40))], files)
+    results = setup.run([Group(cells, setup.pick(6, 40))], files)
     rows: list[Row] = []
     comparisons = sum(_whose(domain, name) == OURS for (_, domain, _), of in groups.items() for name in of)
     for (users, domain, bound), of in groups.items():

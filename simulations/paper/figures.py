@@ -92,7 +92,7 @@ def figure_bounded(setup: Setup) -> Report:
     sets = list(files) or stand_in(setup, sizes)
     cells = {users: bounded_cells(users, users.top_items or 0) for users in sets}
     group = Group(tuple(cell for of in cells.values() for cell in of.values()), setup.pick(3, 20))
-    results = setup.run("figure-bounded", [group], files)
+    results = setup.run([group], files)
     rows = [
         _bounded_row(users, name, cell, results) for users, of in cells.items() for name, cell in of.items()
     ]
@@ -225,7 +225,7 @@ def figure_sparsity(setup: Setup) -> Report:
     thresholds = [round(float(c), 2) for c in np.geomspace(1, 150, setup.pick(8, 12))]
     cells = {users: sparsity_cells(users, users.top_items or 0, thresholds) for users in sets}
     group = Group(tuple(c for of in cells.values() for many in of.values() for c in many), setup.pick(3, 20))
-    results = setup.run("figure-sparsity", [group], files)
+    results = setup.run([group], files)
     rows = [
         _sparsity_row(users, name, many, results) for users, of in cells.items() for name, many in of.items()
     ]
@@ -319,7 +319,7 @@ def figure_debias(setup: Setup) -> Report:
         for alpha in ALPHAS
     ]
     cells = debias_cells(sets)
-    results = setup.run("figure-debias", [Group(tuple(cells.values()), setup.pick(5, 40))])
+    results = setup.run([Group(tuple(cells.values()), setup.pick(5, 40))])
     rows = [_debias_row(users, bound, cell, results) for (users, bound), cell in cells.items()]
     claims = [
         claim for mean in MEANS for bound in BOUNDS for claim in _debias_claims(rows, f"mean {mean:g}", bound)
@@ -396,7 +396,7 @@ def figure_open(setup: Setup) -> Report:
     sets = [*synthetic, *files]
     thresholds = _thresholds(setup.pick(10, 20))
     groups = [Group(tuple(_at(users, c) for users in sets for c in thresholds), TRIALS)]
-    results = setup.run("figure-open", groups, files)
+    results = setup.run(groups, files)
     rows: list[Row] = []
     claims: list[Claim] = []
     for users in sets:

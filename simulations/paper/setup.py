@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -17,7 +16,7 @@ from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.choices import PAPER_DELTA, Counting
 from fedhist.simulations.experiments.comparison import check_different, names_of
-from fedhist.simulations.experiments.running import Done, Experiment, Group, Results, run_experiment
+from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
 from fedhist.simulations.experiments.tables import Row, Summary
 from fedhist.simulations.experiments.trials import FILE, SYNTHETIC, UserSet, digest_of
 from fedhist.simulations.population_checks import check_not_empty
@@ -195,25 +194,16 @@ class Setup:
         return quick if self.quick else full
 
     def run(
-        self, name: str, groups: Sequence[Group], populations: dict[UserSet, SparsePopulation] | None = None
+        self, groups: Sequence[Group], populations: dict[UserSet, SparsePopulation] | None = None
     ) -> Results:
-        """Run the cells; synthetic sets share a folder, and each choice of files has its own."""
-        base = f"{name}-quick" if self.quick else name
-        done: Done = {}
-        for of_files in (False, True):
-            chosen = tuple(
-                Group(cells, group.trials)
-                for group in groups
-                if (cells := tuple(cell for cell in group.cells if (cell.users.kind == FILE) == of_files))
-            )
-            if chosen:
-                keys = " ".join(sorted({cell.users.key for group in chosen for cell in group.cells}))
-                place = f"{base}-{hashlib.sha256(keys.encode()).hexdigest()[:8]}" if of_files else base
-                part, folder = Experiment(seed=self.seed, groups=chosen), self.out / "trials" / place
-                done |= run_experiment(
-                    part, folder, populations or {}, workers=self.workers, counting=self.counting
-                ).done
-        return Results(done, Experiment(seed=self.seed, groups=tuple(groups)))
+        """Run the cells. All experiments share a file, so that what two of them need is run once."""
+        return run_experiment(
+            Experiment(seed=self.seed, groups=tuple(groups), alone=False),
+            self.out / "trials",
+            populations or {},
+            workers=self.workers,
+            counting=self.counting,
+        )
 
     def tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
         """Every file over its most frequent items, for each of these numbers of items that the file has."""

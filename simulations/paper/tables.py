@@ -78,7 +78,7 @@ def table_open(setup: Setup) -> Report:
     ]
     if files:
         groups.append(Group(_all_cells(files), setup.pick(5, 20)))
-    results = setup.run("table-open", groups, files)
+    results = setup.run(groups, files)
     rows: list[Row] = []
     for reading, of_reading in sets.items():
         for (kind, items), users in of_reading.items():
@@ -170,7 +170,7 @@ def table_words(setup: Setup) -> Report:
     cells = debias_cells(found)
     rows: list[Row] = []
     if cells:
-        results = setup.run("table-words", [Group(tuple(cells.values()), setup.pick(5, 20))], found)
+        results = setup.run([Group(tuple(cells.values()), setup.pick(5, 20))], found)
         for (users, bound), cell in cells.items():
             file, word = files[users]
             why = "" if file.is_sentiment140 else OTHER_DATA

@@ -78,7 +78,7 @@ def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(pape
 
 def test_a_second_call_takes_the_file_s_word_for_it(paper, tmp_path):
     first = paper("figure-sparsity")
-    trials = tmp_path / "fedhist-paper/trials/figure-sparsity-quick/trials.jsonl"
+    trials = tmp_path / "fedhist-paper/trials/trials.jsonl"
     lines = trials.read_text()
     assert paper("figure-sparsity")["rows"] == first["rows"]
     assert trials.read_text() == lines
