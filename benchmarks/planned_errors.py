@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.read import read_population
 from fedhist.protocol.clipping import user_totals
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan

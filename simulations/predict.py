@@ -6,7 +6,8 @@ drawn for SEEDS seeds where it is not:
 
 - the probabilities of the thresholds, for selectors that draw by score (`WeightedChoice.probabilities`);
 - the errors of a release at each threshold (`clipped_sums`), from one pass for the clipping at all candidates;
-- drawn: what a discovery finds, and the thresholds of other selectors.
+- drawn: what a discovery finds, and the thresholds of other selectors; whole runs, of releases whose errors are not
+  known: debiased counts, and rules from outside.
 
 The population may stand for more users: all sums are scaled. Thresholds whose probabilities sum to 10^-6 are left out.
 
@@ -19,7 +20,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,6 +45,8 @@ from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import planned_charges, select_request
 from fedhist.server.totals import plan_for_total
 from fedhist.simulations.clipped_sums import MAX_CELLS, Binning, ClippedSums, is_predicted, release_errors
+from fedhist.simulations.evaluate import Diagnostics
+from fedhist.simulations.simulation import simulate
 
 SEEDS = 5
 """Draws of what has no known law."""
@@ -155,8 +158,10 @@ class Predictor:
         after = plan.releasing
         selector = selector_for(after)
         scored = isinstance(selector, ScoringSelector) or not is_private(selector, after)
-        drawn = plan.discovers or not (scored or not selector.reads)
-        runs = [self._run(plan, SeededSource(self.seed + number)) for number in range(SEEDS if drawn else 1)]
+        known = is_predicted(after.one_way)
+        drawn = not known or plan.discovers or not (scored or not selector.reads)
+        seeds = range(self.seed, self.seed + (SEEDS if drawn else 1))
+        runs = [self._run(plan, SeededSource(seed)) if known else self._whole(plan, seed) for seed in seeds]
         every = np.concatenate(runs, axis=1)
         chances, thresholds = every[0] / len(runs), every[1]
         _, threshold, loss, clipping, noise, clipped, shown = (every @ chances).tolist()
@@ -190,15 +195,21 @@ class Predictor:
                 allowed="a plan for this population",
                 code="other-size",
             )
-        if not is_predicted(plan.releasing.one_way):
+
+    def _whole(self, plan: Plan, seed: int) -> Floats:
+        """A whole run: of single items, or by a rule from outside, whose errors are not known beforehand."""
+        if self._scale != 1:
             raise InvalidInput(
-                f"the release {plan.release} can't be predicted"
-                if plan.release
-                else "debiased counts can't be predicted",
-                allowed="the project's releases, without debiasing",
-                advice="try them with fedhist compare on public data",
+                f"whole runs predict this release, and {self.population.users:,} users stand for {plan.users:,}",
+                allowed=f"up to {self.population.users:,} made-up users, or data",
+                advice="lower --users",
                 code="not-predicted",
             )
+        result = simulate(self.population, plan, seed=seed, evaluate=True)
+        found = cast(Diagnostics, result.diagnostics)
+        shown = len(result.release.histogram)
+        errors = (found.relative_loss, found.clipping_error, found.noise_error, found.clipped_users, shown)
+        return np.array([1.0, result.threshold, *errors])[:, np.newaxis]
 
     def _run(self, plan: Plan, source: Source) -> Floats:
         """The ways that a run may take from here: a row each for probability, threshold, loss and so on."""

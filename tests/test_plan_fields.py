@@ -48,7 +48,6 @@ NOT_OPTIONS = {
         "items",
         "epsilon",
         "minimum_cohort",
-        "debias",
         *WINDOWS,
         *MASKS,
     },

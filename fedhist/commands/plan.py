@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOT_PLANNED = (
-    "users", "items", "participants", "window", "minimum_cohort", "debias", "masking", "noise_from", "corrupt_share",
+    "users", "items", "participants", "window", "minimum_cohort", "masking", "noise_from", "corrupt_share",
     "dropout_share", "max_items", "max_item_bytes",
 )  # fmt: skip
 """Fields of the plan that a prediction does not depend on, or that the population says."""

@@ -328,8 +328,9 @@ def test_costs_are_the_ledger_s(population: SparsePopulation, predictor: Predict
 
 
 def test_what_cannot_be_predicted_is_refused(predictor: Predictor) -> None:
+    few = Predictor(predictor.population, users=2 * USERS)
     with refused(InvalidInput, "not-predicted"):
-        predictor.predict(plan_of("gaussian", 1.0, debias="poisson"))
+        few.predict(Plan(users=2 * USERS, items=ITEMS, debias="poisson"))
     with refused(InvalidInput, "other-size"):
         predictor.predict(Plan(users=7, items=ITEMS))
     with refused(InvalidPlan, "unknown-selector", "nope"):
@@ -337,3 +338,12 @@ def test_what_cannot_be_predicted_is_refused(predictor: Predictor) -> None:
     empty = SparsePopulation.from_arrays(np.array([0, 0]), np.zeros(0, int), np.zeros(0, int), domain_size=2)
     with refused(InvalidInput, "no-items"):
         Predictor(empty).predict(Plan(users=1, items=2))
+
+
+def test_debiased_counts_are_whole_runs(population: SparsePopulation, predictor: Predictor) -> None:
+    plan = plan_of("gaussian", 1.0, debias="poisson", max_threshold=50)
+    prediction = predictor.predict(plan)
+    runs = [simulate(population, plan, seed=seed, evaluate=True) for seed in range(5)]
+    assert prediction.relative_loss == pytest.approx(statistics.mean(losses(runs)))
+    assert prediction.released_items == ITEMS
+    assert (prediction.draws, prediction.sampling_error > 0) == (5, True)
