@@ -456,7 +456,7 @@ class MaskedHandler(_Answering):
         self, envelope: Envelope, context: Context, memory: NodeMemory
     ) -> tuple[Identity | None, int]:
         """The node's identity in a signed round, and its floor. Raises Refused, or notes that the round begins."""
-        signed = envelope.request.plan.masks.signed
+        signed = envelope.request.plan.is_signed
         policy, identity = self.node.standing(context, signed=signed)
         if signed and identity is None:
             advice = "add an identity-path and a directory-path to its configuration, or identity= to mount"

@@ -46,7 +46,7 @@ def terms_of(envelope: Envelope) -> MaskingTerms:
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
         minimum_survivors=plan.minimum_survivors,
-        signed=plan.masks.signed,
+        signed=plan.is_signed,
         participants=plan.masks.participants,
         request=hashlib.sha256(_REQUEST_TAG + bytes.fromhex(envelope.fingerprint)).digest(),
     )

@@ -34,7 +34,6 @@ from fedhist.protocol.plan.terms import (
     Closed,
     Discovery,
     Masks,
-    Open,
     check_device_noise,
     check_discovery,
     check_masking,
@@ -196,8 +195,6 @@ class Plan(PlanFields):
     @cached_property
     def discovery(self) -> Discovery:
         """The terms on which items are found."""
-        if not self.discovers:
-            raise LookupError("a plan that discovers no items has no terms for it: ask plan.discovers first")
         return discovery_of(self)
 
     def discovered(self, items: int, share: float) -> Plan:
@@ -271,12 +268,12 @@ class Plan(PlanFields):
             raise LookupError("a plan over an open domain has no list of items: ask plan.is_open first")
         return Closed(items=self.items, sparsity=self.sparsity)
 
-    @cached_property
-    def open(self) -> Open:
-        """What only an open domain has."""
-        if self.release is None or self.discovers:
-            raise LookupError("this plan does not release keys above a bar: ask plan.is_open first")
-        return Open(release=self.release)
+    @property
+    def cutoff_release(self) -> str:
+        """The one release above a cutoff that an open domain's plan names."""
+        if self.release is None or not self.is_open or self.discovers:
+            raise LookupError("this plan does not release keys above a cutoff: ask plan.is_open first")
+        return self.release
 
     @cached_property
     def masks(self) -> Masks:
@@ -432,7 +429,7 @@ class Plan(PlanFields):
         if rule is not None:
             noises: list[OpenNoise] = rule.thing.open_noises(self, thresholds)
             return noises
-        kind = cast(OpenNoiseKind, self.open.release)
+        kind = cast(OpenNoiseKind, self.cutoff_release)
         return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
 
     def to_json(self) -> dict[str, Any]:

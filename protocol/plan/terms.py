@@ -5,7 +5,6 @@
 What only some plans have. A part's values are always there, so nobody asks whether one is None.
 
     plan.closed            of a closed domain
-    plan.open              of an open one
     plan.masks             of a masked plan
     plan.fixed_threshold   of the selector `fixed`
 
@@ -142,25 +141,16 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class Open:
-    """Items that nobody can list, and the name of the noise and bar that they are released with."""
-
-    release: str
-
-
-@dataclass(frozen=True)
 class Masks:
     """Numbers of participants: all of them, and those that are sure to stay.
 
     With fewer than `minimum_survivors` at the end of a round nothing is released. `noise_shares` is n_min: how many
-    shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise. Masks that are
-    `signed` withstand a server that lies to devices.
+    shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise.
     """
 
     participants: int
     minimum_survivors: int
     noise_shares: int
-    signed: bool = False
 
 
 def usual_dropout_share(plan: Plan) -> float:
@@ -270,7 +260,6 @@ def masks_of(plan: Plan) -> Masks:
         plan.participants,
         minimum_survivors=survivors,
         noise_shares=survivors - corrupt,  # audited: noise shares
-        signed=plan.is_signed,
     )
 
 
@@ -372,6 +361,8 @@ class Discovery:
 
 def discovery_of(plan: Plan) -> Discovery:
     """The terms, from the plan alone."""
+    if not plan.discovers:
+        raise LookupError("a plan that discovers no items has no terms for it: ask plan.discovers first")
     laplace = {"gaussian": 0.0, "laplace": 1 - _BARS}.get(plan.mechanism, _LAPLACE_OF_AUTO)
     # A release with Laplace noise alone has no delta for a Gaussian one: its noise is in discovery only.
     gaussian = 1 - _BARS if plan.mechanism == "laplace" else 1 - _BARS - laplace

@@ -37,7 +37,7 @@ class KeysAboveBar(ReleaseRule):
         detail = (
             "The server adds discrete noise to every key and withholds the keys that are not above the bar."
         )
-        return RuleWords("adds noise, a bar", detail, plan.open.release, adds="noise and withheld keys")
+        return RuleWords("adds noise, a bar", detail, plan.cutoff_release, adds="noise and withheld keys")
 
     def warnings(self, plan: Plan) -> dict[str, str]:
         """N C at the bar or below for every C: all that users can keep of one key.
@@ -73,7 +73,7 @@ class KeysAboveBar(ReleaseRule):
         sensitivity = plan.release_sensitivity(0 if threshold is None else threshold.steps)
         charge = Charge(
             round="release",
-            name=plan.open.release,
+            name=plan.cutoff_release,
             parameters=parameters,
             sensitivity=sensitivity.value,
             norm=sensitivity.norm.value,

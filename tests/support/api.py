@@ -99,13 +99,13 @@ PLACES = {
     "fedhist.protocol.plan.fields": (
         "FIELDS Field MECHANISMS PlanFields PlanSettings RELEASE_NAMES SELECTOR_NAMES TABLE_TRUST"
     ),
-    "fedhist.protocol.plan.plan": "Closed Masks Open geometric_candidates",
+    "fedhist.protocol.plan.plan": "geometric_candidates",
     "fedhist.protocol.plan.round_costs": "choice_cost",
     "fedhist.protocol.plan.rules": "MAX_ITEMS_ALONE MAX_USERS usual_delta",
     "fedhist.protocol.plan.terms": (
-        "COVERAGE_SHARE Discovery MAX_SHARE MIN_PARTICIPANTS MOST_KEYS decoding_delta fit_noise "
-        "growth_of_mean is_tested masking_graph most_of_table table_notes table_room table_shape "
-        "terms_module="
+        "COVERAGE_SHARE Closed Discovery MAX_SHARE MIN_PARTICIPANTS MOST_KEYS Masks decoding_delta "
+        "fit_noise growth_of_mean is_tested masking_graph most_of_table table_notes table_room "
+        "table_shape terms_module="
     ),
     "fedhist.protocol.plan.window": "Window window_in",
     "fedhist.protocol.plugins": (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist import Neighbours, Plan
-from tests.support.api import Closed, InvalidPlan, Masks, Norm, Open, geometric_candidates
+from tests.support.api import Closed, InvalidPlan, Masks, Norm, geometric_candidates
 from tests.support.refusals import refused
 
 BAD = {
@@ -135,9 +135,7 @@ OPEN = Plan(users=100, domain="open", release="truncated-laplace")
 def test_a_plan_has_the_parts_that_its_fields_ask_for():
     assert Plan(users=100, items=10, sparsity=4).closed == Closed(items=10, sparsity=4)
     assert CLOSED.closed == Closed(items=10, sparsity=9)
-    assert Plan(users=100, domain="open", release="laplace-threshold").open == Open(
-        release="laplace-threshold"
-    )
+    assert Plan(users=100, domain="open", release="laplace-threshold").cutoff_release == "laplace-threshold"
     masked = Plan(
         users=100, items=10, masking="secagg", participants=20, dropout_share=0.3, corrupt_share=0.2
     )
@@ -148,7 +146,7 @@ def test_a_plan_has_the_parts_that_its_fields_ask_for():
 
 @pytest.mark.parametrize(
     ("plan", "part"),
-    [(OPEN, "closed"), (CLOSED, "open"), (CLOSED, "masks"), (CLOSED, "fixed_threshold")],
+    [(OPEN, "closed"), (CLOSED, "cutoff_release"), (CLOSED, "masks"), (CLOSED, "fixed_threshold")],
 )
 def test_a_part_that_a_plan_does_not_have_is_a_mistake_in_the_program(plan: Plan, part: str):
     with pytest.raises(LookupError):
