@@ -107,8 +107,13 @@ def _first(run: RunData, charts: Charts) -> str:
         card("How far to trust it", trusted, _trust_words(run), _loss_words(run)),
         card("What it cost in privacy", cost, _cost_words(run)),
     )
-    # Why the run is not private is said in the last of them.
-    notes = [text(note, 600) for note in run.document.get("notes", []) if not note.startswith(_NOT_PRIVATE)]
+    # Why a run is not private is said in the last of them, and so is what is not private beside a private one.
+    private = _is_private(run)
+    notes = [
+        text(note, 600)
+        for note in run.document.get("notes", [])
+        if not (note.startswith(_NOT_PRIVATE) or (private and _BESIDE in note))
+    ]
     listed = f'<ul class="notes"><li>{"</li><li>".join(notes)}</li></ul>' if notes else ""
     top = head("fedhist run", run.name, headline(run), *_kinds(run))
     return f"{top}{panel(*cards, kind='cards')}{listed}{tiles([*_tiles(run)])}"

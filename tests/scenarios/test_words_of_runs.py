@@ -319,3 +319,17 @@ def test_a_list_that_was_read_off_the_data_is_called_so() -> None:
     assert "The items were inferred from the data." in words
     assert "With or without" not in words
     assert words.count("do not publish") == 1
+
+
+def test_what_is_not_private_is_said_once() -> None:
+    """On the card of the cost; a note below it is about something else, or about a run that is not private at all."""
+    run = watched("gaussian").data
+    seeded, seeds = (
+        "seeded run, not private: anyone who knows the seed can subtract the noise",
+        "subtract the noise",
+    )
+    assert words_of(replace(run, document=run.document | {"notes": [seeded]})).count(seeds) == 1
+    exact = "not private: the oracle read the exact statistic"
+    words = words_of(replace(run, document=run.document | {"notes": [seeded, exact]}))
+    assert words.count(seeds) == 1 and words.count("the oracle read the exact statistic") == 0
+    assert words.count("The oracle read the exact statistic") == 1
