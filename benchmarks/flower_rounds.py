@@ -51,7 +51,7 @@ from fedhist.server.selection import Selection  # noqa: E402
 from fedhist.server.steps import release_request, select_request  # noqa: E402
 from fedhist.simulations.datasets.mapped_files import write_mapped  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
-from fedhist.simulations.engines.node_files import read_part  # noqa: E402
+from fedhist.simulations.engines.flower import read_part  # noqa: E402
 
 ITEMS = 1_000
 TIMEOUT = 3_600.0

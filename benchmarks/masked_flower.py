@@ -35,7 +35,7 @@ from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
 from fedhist.simulations.datasets.mapped_files import write_mapped  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
-from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets  # noqa: E402
+from fedhist.simulations.engines.flower import read_identities, read_part, write_secrets  # noqa: E402
 
 ITEMS = 1_000
 USERS = 10_000

@@ -36,7 +36,7 @@ from masking_floor import Measured, Work, floor, in_words, measure, one_device, 
 from fedhist.protocol.events import TO_SERVER
 from fedhist.protocol.masking.graph import parameters_for
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.simulations.engines.masked_cohort import run_cohort
+from fedhist.simulations.engines.masked import run_cohort
 from fedhist.simulations.engines.quiet import quieten
 
 

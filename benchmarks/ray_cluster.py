@@ -25,7 +25,7 @@ from fedhist.server.coordinator import run_rounds  # noqa: E402
 from fedhist.server.releases.contract import Release  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
 from fedhist.simulations.engines.contract import SimulatedTransport, engine_named  # noqa: E402
-from fedhist.simulations.engines.ray_engine import RayCrew  # noqa: E402
+from fedhist.simulations.engines.ray import RayCrew  # noqa: E402
 from tests.loopback_cluster import loopback_cluster  # noqa: E402
 
 ITEMS = 1000

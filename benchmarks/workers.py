@@ -29,7 +29,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.simulations.datasets.mapped_files import read_mapped, write_mapped
 from fedhist.simulations.datasets.paper_sets import NumberedLabels
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.cores import PAYS_FROM_USERS, cores
+from fedhist.simulations.engines.contract import PAYS_FROM_USERS, cores
 from fedhist.simulations.engines.in_process import open_in_process
 
 ITEMS = 1000

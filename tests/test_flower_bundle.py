@@ -24,7 +24,7 @@ APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool
     "code",
     [
         "import fedhist.client, fedhist.server, fedhist.commands.run",
-        "from fedhist.simulations.engines import contract, in_process, node_files, quiet, flower_simulation",
+        "from fedhist.simulations.engines import contract, flower, in_process, quiet, ray",
     ],
 )
 def test_nothing_loads_flower_before_it_is_needed(code: str) -> None:

@@ -29,7 +29,7 @@ MAY_IMPORT_FLOWER = {
     "client/flower.py",
     "client/config.py",
     "server/flower.py",
-    "simulations/engines/flower_simulation.py",
+    "simulations/engines/flower.py",
 }
 # protocol/ is pure: no network, no files, no clock.
 IMPURE = {

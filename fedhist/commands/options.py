@@ -27,8 +27,7 @@ from fedhist.simulations.datasets import (
     DEFAULT_TAIL_INDEX,
     DEFAULT_USERS,
 )
-from fedhist.simulations.engines.contract import ENGINES
-from fedhist.simulations.engines.cores import PAYS_FROM_USERS
+from fedhist.simulations.engines.contract import ENGINES, PAYS_FROM_USERS
 
 MOST_SHOWN = 35
 """Options that --help shows of a command. Of one that has more, those of MATTER; --help-all shows the others too."""

@@ -20,7 +20,7 @@ from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.display.tables import print_rows
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.engines.cores import check_workers
+from fedhist.simulations.engines.contract import check_workers
 from fedhist.simulations.experiments.running import NOT_PRIVATE, make_folder, mark_not_private
 from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.paper.beyond import beyond

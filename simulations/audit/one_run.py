@@ -30,7 +30,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import one_run_epsilon
 from fedhist.simulations.audit.checks import Check, Finding, Setting, compared
 from fedhist.simulations.audit.neighbours import Replay, claim_of, evidence_of, shift_of
-from fedhist.simulations.engines.masked_in_process import masked_round
+from fedhist.simulations.engines.masked import masked_round
 from fedhist.simulations.faults import FaultAssignment, Faults
 
 _OVER = 3

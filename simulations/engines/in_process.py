@@ -1,7 +1,12 @@
-"""The cohort on this machine: one participant with all users, run by the same code as a phone, on all cores."""
+"""The cohort on this machine: one participant with all users, run by the same code as a phone, on all cores.
+
+The number of shards that the population is read in is told to nobody: a shard is full at a number of entries, so it
+depends on the data.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,18 +16,27 @@ from typing import cast
 
 from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import Observer, Read, ignore
+from fedhist.protocol.events import (
+    TO_DEVICE,
+    TO_SERVER,
+    WHOLE_ROUND,
+    MessageSent,
+    Observer,
+    Read,
+    RoundAsked,
+    ignore,
+)
 from fedhist.protocol.histograms import Divisible, Population, labels_of, names_of
 from fedhist.protocol.items import only_held
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Contribution, Request, Total
-from fedhist.protocol.wire.envelope import encode
-from fedhist.simulations.engines.contract import SimulatedTransport
-from fedhist.simulations.engines.cores import workers_for
-from fedhist.simulations.engines.masked_in_process import masked_round, unmasked_total
+from fedhist.protocol.wire.envelope import Envelope, encode
+from fedhist.server.collection import RoundReport, envelope_size, plan_name, tell_round
+from fedhist.simulations.engines.contract import SimulatedTransport, workers_for
+from fedhist.simulations.engines.masked import masked_round, unmasked_total
 from fedhist.simulations.engines.passes import Answers, Crew, Seen, Tally, alone, unseen
-from fedhist.simulations.engines.process_watch import ProcessWatch
-from fedhist.simulations.faults import FaultyAnswers, faults_of, first_number
+from fedhist.simulations.engines.workers import ForkedCrew
+from fedhist.simulations.faults import FaultAssignment, FaultyAnswers, faults_of, first_number
 from fedhist.simulations.given_users import GivenUsers
 
 _SAMPLE = 100
@@ -87,17 +101,21 @@ def open_in_process(
         workers: the number of processes. None is one for each core where there are many users, see `cores`.
         observe: called with the events of the rounds.
     """
-    source = SystemSource() if seed is None else SeededSource(seed)
     with crew_here(population, workers) as crew:
         yield InProcess(
             population,
-            source,
+            device_source(seed),
             faults=faults_of(dropout, faulty),
             spread_over=checked_nodes(population, nodes),
             observe=observe,
             counts=bool(dropout or faulty),
             crew=crew,
         )
+
+
+def device_source(seed: int | None) -> Source:
+    """Where devices draw from: the same on every engine."""
+    return SystemSource() if seed is None else SeededSource(seed)
 
 
 def checked_nodes(population: Population, nodes: int | None) -> int | None:
@@ -119,8 +137,6 @@ def crew_here(population: Population, workers: int | None = None) -> Iterator[Cr
     if processes == 1:
         yield partial(alone, population)
         return
-    from fedhist.simulations.engines.forked_crew import ForkedCrew
-
     with ForkedCrew(cast(Divisible, population), processes) as crew:
         yield crew
 
@@ -191,3 +207,60 @@ def message_bytes(request: Request, population: Population, *, source: Source) -
     devices = (users.rows(i, i + 1) for i in range(users.users))
     sizes = [len(encode(one, request, labels)) for one in answers(request, devices, names, source=source)]
     return round(sum(sizes) / len(sizes))
+
+
+PROCESS = "process 1"
+# A run's name has as many characters in a real message.
+_RUN_NAME = "0" * 32
+_NAMED_MEASURED = 100_000
+
+
+class ProcessWatch:
+    """One round in this process.
+
+    No message is really sent, so sizes are those of the message that would be sent for all users together. Where names
+    travel, to write one costs as much as to answer, so one with many rows is not measured.
+
+    Args:
+        observe: called with each event.
+        request: what is asked.
+    """
+
+    def __init__(self, observe: Observer, request: Request) -> None:
+        self._observe, self._request = observe, request
+        self._round, self._plan = request.round.value, plan_name(request.plan)
+        if observe is not ignore:
+            asked = envelope_size(Envelope(run=_RUN_NAME, request=request))
+            observe(RoundAsked(self._round, WHOLE_ROUND, None, self._plan))
+            observe(MessageSent(self._round, WHOLE_ROUND, TO_DEVICE, PROCESS, asked, self._plan))
+
+    def end(self, total: Total, seconds: float, assignment: FaultAssignment | None = None) -> RoundReport:
+        """Report the end of the round, with this sum; of one with faults as the server of these nodes would."""
+        size = None if self._observe is ignore else self._size(total)
+        if self._observe is not ignore:
+            self._observe(MessageSent(self._round, WHOLE_ROUND, TO_SERVER, PROCESS, size, self._plan))
+        nodes = 1 if assignment is None else assignment.nodes
+        missing = {} if assignment is None else assignment.missing(self._request.round, masked=False)
+        report = RoundReport(
+            round=self._request.round,
+            nodes=nodes,
+            answered=nodes - len(missing),
+            users=total.users,
+            faults=Counter(kind.seen_as for kind in missing.values()),
+            size=size,
+            seconds=seconds,
+        )
+        tell_round(self._observe, report)
+        return report
+
+    def _size(self, total: Total) -> int | None:
+        if total.keyed is not None and len(total.keyed.keys) > _NAMED_MEASURED:
+            return None
+        whole = Contribution(
+            self._request.round,
+            self._request.plan.digest,
+            self._request.plan.most_users,
+            total.values,
+            keyed=total.keyed,
+        )
+        return len(encode(whole, self._request, total.labels))

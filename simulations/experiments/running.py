@@ -19,7 +19,7 @@ from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plugins import named_by
 from fedhist.server.disk import new_file, why_refused
 from fedhist.server.folder import NOT_PRIVATE_FILE
-from fedhist.simulations.engines.forked_crew import in_processes
+from fedhist.simulations.engines.workers import in_processes
 from fedhist.simulations.experiments.choices import Counting
 from fedhist.simulations.experiments.tables import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, Trials, UserSet, Values

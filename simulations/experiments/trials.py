@@ -34,7 +34,7 @@ from fedhist.simulations.datasets.paper_sets import RatesPopulation
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.in_process import exact_total
-from fedhist.simulations.engines.masked_in_process import unmasked_total
+from fedhist.simulations.engines.masked import unmasked_total
 from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 
 _TAG = b"fedhist/1/experiment/"

@@ -27,8 +27,8 @@ from fedhist.simulations.engines.contract import (
     ON_NODES,
     Engine,
     engine_named,
+    worker_notes,
 )
-from fedhist.simulations.engines.cores import worker_notes
 from fedhist.simulations.engines.in_process import checked_nodes
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty

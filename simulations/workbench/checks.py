@@ -15,10 +15,10 @@ from fedhist.simulations.engines.contract import (
     ON_NODES,
     ON_RAY,
     WITHOUT_MASKS,
+    check_workers,
     without_masks,
 )
-from fedhist.simulations.engines.cores import check_workers
-from fedhist.simulations.engines.ray_runtime import check_address
+from fedhist.simulations.engines.ray import check_address
 from fedhist.simulations.faults import FaultKind, faults_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from fedhist.display.tables import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
-from fedhist.simulations.engines.cores import check_workers
+from fedhist.simulations.engines.contract import check_workers
 from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE, Counting
 from fedhist.simulations.experiments.comparison import (
     Grid,

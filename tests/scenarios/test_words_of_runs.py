@@ -43,7 +43,7 @@ from tests.support.api import (
     write_simulation,
 )
 from tests.support.api import in_process_module as in_process
-from tests.support.api import masked_in_process_module as masked_in_process
+from tests.support.api import masked_module as masked_in_process
 
 _SMALL: dict[str, Any] = {"users": 60, "max_threshold": 20.0, "candidates": 6}
 KINDS = PLANS | {

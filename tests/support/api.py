@@ -38,7 +38,8 @@ PLACES = {
     "fedhist.display.text": "TIMED counted errors_as_sentences is_formula is_hidden log log_shown visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
@@ -206,26 +207,25 @@ PLACES = {
     "fedhist.simulations.deployment": (
         "DEMO_ITEMS=ITEMS Deployment free_ports open_deployment write_app write_example"
     ),
-    "fedhist.simulations.engines.agreed_once": "AgreedOnce",
-    "fedhist.simulations.engines.contract": "ENGINES EngineType=Engine engine_named",
-    "fedhist.simulations.engines.cores": "cores_module=",
-    "fedhist.simulations.engines.flower_simulation": "FlowerSimulation node_app",
-    "fedhist.simulations.engines.forked_crew": "ForkedCrew in_processes",
+    "fedhist.simulations.engines.contract": "ENGINES EngineType=Engine engine_contract_module= engine_named",
+    "fedhist.simulations.engines.flower": (
+        "FlowerSimulation _mapped node_app read_identities read_part write_secrets"
+    ),
     "fedhist.simulations.engines.in_process": (
         "InProcess exact_total in_process_module= message_bytes open_in_process"
     ),
-    "fedhist.simulations.engines.masked_cohort": "LocalDevices masked_cohort_module= run_cohort",
-    "fedhist.simulations.engines.masked_in_process": (
-        "identities masked_in_process_module= masked_round numbered_identities parts_of unmasked_total"
+    "fedhist.simulations.engines.masked": (
+        "AgreedOnce LocalDevices identities masked_module= masked_round numbered_identities parts_of "
+        "run_cohort unmasked_total"
     ),
-    "fedhist.simulations.engines.node_files": "_mapped read_identities read_part write_secrets",
     "fedhist.simulations.engines.passes": "Answers ItemTotals split_passes=split",
     "fedhist.simulations.engines.quiet": "ENVIRONMENT LOOPBACK quieten",
-    "fedhist.simulations.engines.ray_engine": (
-        "RayCrew RayTransport _Sums _Work add_sums ray_engine_module= sum_part"
+    "fedhist.simulations.engines.ray": (
+        "RayCrew RayTransport _Sums _Work add_sums check_address init_args on_loopback ray_engine_module= "
+        "sum_part"
     ),
-    "fedhist.simulations.engines.ray_runtime": "check_address init_args on_loopback",
     "fedhist.simulations.engines.synthetic_nodes": "users_of",
+    "fedhist.simulations.engines.workers": "ForkedCrew in_processes",
     "fedhist.simulations.evaluate": "simulation_document write_simulation",
     "fedhist.simulations.experiments.choices": "Counting",
     "fedhist.simulations.experiments.comparison": "Combinations Grid combinations names_of rows_of",

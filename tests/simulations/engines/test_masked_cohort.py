@@ -20,7 +20,7 @@ from tests.support.api import (
     masked_sum,
     run_cohort,
 )
-from tests.support.api import masked_cohort_module as masked_cohort
+from tests.support.api import masked_module as masked_cohort
 
 LENGTH = 5
 DROPOUTS = {"advertising": [3], "sharing": [10, 11], "checking": [12], "masking": [20, 21], "unmasking": [30]}

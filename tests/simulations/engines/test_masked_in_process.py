@@ -10,7 +10,7 @@ import pytest
 
 from fedhist import HeavyTailedPopulation, Ledger, Plan, SeededSource, run_rounds, simulate
 from tests.support.api import FaultAssignment, Round, engine_named, faults_of, measurements_of, parts_of
-from tests.support.api import masked_in_process_module as masked_in_process
+from tests.support.api import masked_module as masked_in_process
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
 DISCOVERED = {"domain": "open", "mechanism": "gaussian", "max_threshold": 60, "max_items": 40}

@@ -154,7 +154,7 @@ quieten()
 from hashlib import sha256
 from pathlib import Path
 import ray
-from fedhist.simulations.engines.ray_runtime import init_args, machines_with_problems
+from fedhist.simulations.engines.ray import init_args, machines_with_problems
 ray.init(runtime_env={"env_vars": {"PYTHONPATH": ":".join(sys.path)}}, **init_args(sys.argv[1]))
 folder = Path(sys.argv[2])
 (folder / "marker").write_bytes(b"this one")
@@ -168,7 +168,7 @@ print(json.dumps([
 # The probe runs where the folder can't be seen: a cluster whose every task looks below another root.
 BLIND = """
 import sys
-import fedhist.simulations.engines.ray_runtime as runtime
+import fedhist.simulations.engines.ray as runtime
 from fedhist.commands.cli import main
 real = runtime.machines_with_problems
 runtime.machines_with_problems = lambda marker, digest: real(marker.parent / "elsewhere" / marker.name, digest)

@@ -40,7 +40,7 @@ from tests.support.api import (
     open_in_process,
     select_request,
 )
-from tests.support.api import cores_module as cores
+from tests.support.api import engine_contract_module as cores
 from tests.support.api import split_passes as split
 from tests.support.engines import plans_for
 from tests.support.refusals import refused
@@ -201,7 +201,7 @@ ENDLESS = """
 import os, sys
 from itertools import repeat
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.forked_crew import ForkedCrew
+from fedhist.simulations.engines.workers import ForkedCrew
 from fedhist.simulations.engines.passes import ItemTotals
 
 whole = materialise(HeavyTailedPopulation(users=30, items=5, seed=1))

@@ -2,17 +2,21 @@
 
 Flower calls a ServerApp and wants to keep the thread until it ends, and the coordinator wants to ask a transport. So
 Flower runs in a thread of its own, and its ServerApp passes requests and totals between the two.
+
+Virtual nodes do not vanish: every loss beyond the modelled dropouts is a failed round. Each reads its own users, mapped
+into memory without a copy, and its key for signed masking.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -22,23 +26,24 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.policy import Policy
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import WHOLE_ROUND, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.masking.crypto import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.masking.wire import MaskingStage
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins import files_for, files_of, load_files_once, registered
-from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import Dropped, Fault, RoundReport
 from fedhist.server.steps import measurements_of
-from fedhist.simulations.datasets.mapped_files import write_mapped
+from fedhist.simulations.datasets.mapped_files import read_mapped, write_mapped
 from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport
-from fedhist.simulations.engines.in_process import message_bytes
-from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
-from fedhist.simulations.engines.masked_in_process import parts_of
-from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
+from fedhist.simulations.engines.in_process import device_source, message_bytes
+from fedhist.simulations.engines.masked import numbered_identities, parts_of
 from fedhist.simulations.engines.quiet import quieten
-from fedhist.simulations.engines.ray_runtime import (
+from fedhist.simulations.engines.ray import (
     check_address,
     check_installed,
     init_args,
@@ -54,6 +59,85 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedhist.server.flower import GridTransport
+
+_RAISED = re.compile(r"<class '([\w.]+)(\(\w+\))?'>")
+_NODE_CODE = "RayTaskError"
+
+
+@dataclass
+class Losses:
+    """Why nodes gave no answer, as Flower tells it: the names of the errors, never their texts."""
+
+    errors: set[str] = field(default_factory=set)
+
+    def note(self, reason: str) -> None:
+        """An error in place of an answer; the reason begins with the error's class."""
+        named = _RAISED.match(reason)
+        self.errors.add("an unknown error" if named is None else named.group(1).rpartition(".")[2])
+
+    def advice(self) -> str:
+        """The likely cause, and what to do about it."""
+        died = sorted(self.errors - {_NODE_CODE})
+        if died:
+            return (
+                f"A Ray worker process ended ({', '.join(died)}), most likely for want of memory, and Flower keeps "
+                "sending nodes to it. Free some memory, use fewer --nodes, or use --engine in-process, which needs no "
+                "Ray and gives the same release"
+            )
+        return (
+            "The nodes' own code failed there. --engine in-process gives the same release, or shows the error"
+        )
+
+
+def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Losses) -> None:
+    """RoundFailed if nodes are missing beyond the modelled drop-outs.
+
+    Args:
+        report: the round's.
+        silent: the number of modelled drop-outs, by stage of a masked round, where those of a stage that did not ask
+            them are missing in the next one; else of all nodes that are modelled to add nothing, as of the whole round.
+        losses: why nodes gave no answer.
+    """
+    if report.stages:
+        lost, due = sum(report.faults.values()), 0
+        for name in MaskingStage:
+            due += silent.get(name, 0)
+            if name in report.stages:
+                modelled = min(report.stages[name].asked - report.stages[name].answered, due)
+                lost, due = lost - modelled, due - modelled
+    else:
+        lost = report.nodes - report.answered - silent.get(WHOLE_ROUND, 0)
+    if lost > 0:
+        beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
+        raise RoundFailed(
+            f"round {report.round.value}: {report.answered} of {report.nodes} nodes answered{beyond}; "
+            f"nothing was released. {losses.advice()}",
+            code="nodes-lost",
+        )
+
+
+_mapped = lru_cache(maxsize=1)(read_mapped)
+"""Mapped once in each process, which serves many nodes."""
+
+
+def read_part(folder: Path, number: int, parts: int) -> SparsePopulation:
+    """The users of one node of `parts`, under their numbers in the whole population."""
+    whole = _mapped(folder)
+    start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
+    return whole.part(start, stop)
+
+
+def write_secrets(folder: Path, nodes: int, *, source: Source) -> None:
+    """A secret for each node, from which its key for signed masking is made. In a simulation all lie in one place."""
+    (folder / "secrets.bin").write_bytes(draw_bytes(KEY_BYTES * nodes, source=source))
+
+
+@lru_cache(maxsize=1)
+def read_identities(folder: Path) -> Sequence[Identity]:
+    """Each node's key with the directory of all."""
+    data = (folder / "secrets.bin").read_bytes()
+    return numbered_identities([data[start : start + KEY_BYTES] for start in range(0, len(data), KEY_BYTES)])
+
 
 MAX_NODES = 10_000
 # Virtual nodes do not vanish, so a round takes as long as it takes.
@@ -320,11 +404,6 @@ def answer_or_drop_out(
 def node_number(context: Context) -> int:
     """The number of a virtual node of Flower."""
     return int(context.node_config["partition-id"])
-
-
-def device_source(seed: int | None) -> Source:
-    """Where devices draw from: the same on every engine."""
-    return SystemSource() if seed is None else SeededSource(seed)
 
 
 def _check(population: Population, nodes: int) -> None:

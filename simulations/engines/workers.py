@@ -27,7 +27,7 @@ from fedhist.protocol.errors import FedhistError, RoundFailed
 from fedhist.protocol.histograms import Divisible
 from fedhist.protocol.plugins import blamed
 from fedhist.server.disk import held_off, leave_signals
-from fedhist.simulations.engines.cores import why_not_forked
+from fedhist.simulations.engines.contract import why_not_forked
 from fedhist.simulations.engines.passes import Seen, Tally, block_of, check_part, split, unseen
 
 # Enough of them that no worker waits long for the last one.
