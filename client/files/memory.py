@@ -42,7 +42,7 @@ class Memory:
 
     Args:
         limit: the bytes that the process may use while it reads. Python, polars and the rows that are being read take
-            up to half a gigabyte: a lower limit is not kept, and sends everything else to a file.
+            some 200 megabytes, and each different item its name; everything else goes to a file if need be.
         workers: the number of threads.
     """
 

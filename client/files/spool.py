@@ -69,10 +69,6 @@ class NamelessFile:
         except OSError as error:
             raise _full(error) from None
 
-    def mapped(self, length: int, *, offset: int = 0) -> mmap.mmap:
-        """These bytes of the file, mapped for reading; the offset is one of a page."""
-        return mmap.mmap(self.descriptor, length, prot=mmap.PROT_READ, offset=offset)
-
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -116,7 +112,8 @@ class Piece:
         if length == 0:
             return np.empty(0, dtype=self.kind)
         size = length * self.kind.itemsize
-        return np.frombuffer(self._file.mapped(size, offset=self.offset), dtype=self.kind)
+        shared = mmap.mmap(self._file.descriptor, size, prot=mmap.PROT_READ, offset=self.offset)
+        return np.frombuffer(shared, dtype=self.kind)
 
     @property
     def _file(self) -> NamelessFile:
