@@ -185,15 +185,6 @@ class TestOneBadNode:
         run_on_grid(grid, plan_of("discovered"), on_report=reports)
         assert {one: reports[one].users for one in Round} == dict.fromkeys(Round, 60) | {round_: 50}
 
-    def test_one_that_answers_twice_counts_once(self, lab: Any) -> None:
-        whole, reports = lab.population(), Reports()
-        grid = lab.grid(
-            whole, seed=5, faults={2: lambda message, node: [node.answer(message) for _ in range(2)]}
-        )
-        release = run_on_grid(grid, plan_of(), source=SeededSource(5), on_report=reports)
-        assert np.array_equal(release.histogram, simulate(whole, plan_of(), seed=5).release.histogram)
-        assert reports.faults(Round.SELECT) == reports.faults(Round.RELEASE) == {"duplicate": 1}
-
     def test_one_that_declares_more_users_than_the_plan_has(self, lab: Any) -> None:
         reports = Reports()
         grid = lab.grid(lab.population(), faults={0: changed(partial(declaring, 61))})

@@ -14,7 +14,6 @@ from fedhist import (
     RoundFailed,
     SeededSource,
     SparsePopulation,
-    SystemSource,
     run_rounds,
     simulate,
 )
@@ -22,15 +21,12 @@ from fedhist.server import run_on_grid
 from tests.builders import population_of
 from tests.support.api import (
     TABLE_TRUST,
-    Asking,
-    Envelope,
     Round,
     TableTooSmall,
     Total,
     encode_table,
     engine_named,
     table_room,
-    terms_of,
     to_total,
 )
 
@@ -46,36 +42,6 @@ def plan_of(users: int, **settings: Any) -> Plan:
 def held_once_each(items: int) -> SparsePopulation:
     """As many users as items, each with an item of their own."""
     return population_of(np.eye(items, dtype=np.int64))
-
-
-def requests_of(plan: Plan, population: SparsePopulation, runs: int, source: Any) -> list[Envelope]:
-    """The request of the discovery in each of some runs of a plan."""
-    seen: list[Envelope] = []
-
-    def keep(state: object) -> None:
-        if isinstance(state, Asking) and state.request.round is Round.DISCOVER:
-            seen.append(Envelope(run="the same", request=state.request))
-
-    for _ in range(runs):
-        with engine_named("in-process")(population, seed=3) as transport:
-            run_rounds(plan, transport, ledger=Ledger(), source=source(), on_state=keep)
-    return seen
-
-
-def test_every_run_has_a_salt_of_its_own_and_all_that_is_asked_depends_on_it() -> None:
-    """Where names lie in a table was public before the discovery: a name could be made to collide with another's."""
-    plan, population = plan_of(40), held_once_each(40)
-    envelopes = requests_of(plan, population, 3, SystemSource)
-    salts = {envelope.request.given.salt for envelope in envelopes}
-    assert len(salts) == 3 and all(len(salt) == 32 for salt in salts)
-    assert not any(salt in plan.digest for salt in salts)
-    assert len({envelope.fingerprint for envelope in envelopes}) == 3
-    assert len({terms_of(envelope).request for envelope in envelopes}) == 3
-    shape = envelopes[0].request.measurement.table
-    tables = [encode_table(["hiv-positive"], [1], shape, salt=salt)[:: shape.columns] for salt in salts]
-    assert len({tuple(np.flatnonzero(table)) for table in tables}) == 3
-    repeated = requests_of(plan, population, 2, lambda: SeededSource(8))
-    assert len({envelope.fingerprint for envelope in repeated}) == 1
 
 
 class TestTablesThatAreTooFull:
@@ -112,12 +78,6 @@ class TestTablesThatAreTooFull:
         assert reports[0].users == reports[1].users == 5_000
         assert reports[0].answered == reports[1].answered == 9
         assert reports[0].size == reports[1].size
-
-    def test_as_many_items_as_the_capacity_always_fit(self) -> None:
-        for seed in range(5):
-            population = held_once_each(50)
-            release = simulate(population, plan_of(50, max_items=50), seed=seed, evaluate=False).release
-            assert [charge.name for charge in release.charges][1:] == ["table-fit", "table-decoding"]
 
     def test_between_capacity_and_room_chance_decides(self) -> None:
         """Half-way the test passes about every other time; a table of this size decodes in any case."""

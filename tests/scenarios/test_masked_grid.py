@@ -191,17 +191,6 @@ class TestWhatADeviceRefuses:
         assert outcome(reply) == ("refused", "not-masked")
         assert "fedhist-answer" not in reply.content.array_records
 
-    @pytest.mark.parametrize("stage", STAGES)
-    def test_any_message_a_second_time(self, lab: Any, stage: str) -> None:
-        """Sent again after the round, each message gets a refusal and no bytes."""
-        grid = lab.grid(lab.population(), 12)
-        run_on_grid(grid, plan_of())
-        again = [message for message in asked(grid, stage) if message.metadata.dst_node_id == 103]
-        assert len(again) == 2
-        for reply in map(grid.nodes[103].answer, again):
-            assert outcome(reply)[0] == "refused"
-            assert "fedhist-answer" not in reply.content.array_records
-
     def test_a_damaged_session(self, lab: Any) -> None:
         def damage(message: Message, node: Any) -> list[Message]:
             ((run, state),) = node.context.state.config_records[MASKING].items()

@@ -160,30 +160,6 @@ class TestSetBack:
         run_on_grid(real_grid(lab, tmp_path, {REAL: restart}), MASKED, on_report=reports.append)
         assert [report.answered for report in reports] == [12, 12]
 
-    def test_two_runs_at_once_on_the_same_nodes(self, lab: Any, tmp_path: Path) -> None:
-        """Each has a session of its own in the file."""
-        whole, begun = lab.population(), list[Any]()
-        plan = Plan(users=60, items=6, selector="fixed", threshold=9.0, masking="secagg", participants=3)
-
-        def app(place: int) -> ClientApp:
-            return client_app.mount(
-                ClientApp(),
-                lambda context: lab.part(whole, place, 3),
-                memory=lambda context: tmp_path / f"{place}.memory",
-            )
-
-        grid = LocalGrid.of(map(app, range(3)))
-
-        def another_run(message: Message, node: Any) -> list[Message]:
-            if message.metadata.message_type == "query.sharing" and not begun:
-                begun.append(None)
-                begun.append(run_on_grid(grid, plan))
-            return [node.answer(message)]
-
-        grid.nodes[100].fault = another_run
-        begun.append(run_on_grid(grid, plan))
-        assert len(begun) == 3
-
 
 class Killed(BaseException):
     """Not an Exception, so that nothing on the way up stops it."""

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
 import fedhist as library
 from fedhist import Plan
 from tests.builders import Fedhist, document_in, files_in, rows_of, write_records
-from tests.support.refusals import refused
 
 ITEMS = ["park", "zoo", "library"]
 PEOPLE = [(f"u{user}", item, 1 + user % 3) for user in range(300) for item in ITEMS[: 1 + user % 2]]
@@ -58,20 +56,6 @@ class TestSeeds:
         refused = fedhist(*run, "--ledger", "l")
         assert (refused.code, files_in(tmp_path)) == (2, before)
         assert refused.err.startswith("error: --ledger with --seed")
-
-    def test_nor_in_python(self, tmp_path: Path) -> None:
-        frame = pl.DataFrame(PEOPLE, schema=["user", "item", "count"], orient="row")
-        result = library.histogram(frame, items=ITEMS, seed=1)
-        assert not result.release.private and repr(result).startswith("Result(seeded run, not private")
-        session = library.Session(tmp_path / "l", epsilon=9, delta=1e-5)
-        for ask in (
-            lambda more: library.histogram(frame, items=ITEMS, ledger=tmp_path / "other", **more),
-            lambda more: session.histogram(frame, items=ITEMS, **more),
-        ):
-            for more in ({"seed": 1}, {"evaluate": True}):
-                with refused(library.InvalidInput, "not-private"):
-                    ask(more)
-        assert session.spent.epsilon == 0 and not (tmp_path / "other").exists()
 
     def test_synthetic_users_are_nobody(self, fedhist: Fedhist) -> None:
         run = ("run", "--users", 200, "--items", 4, "--seed", 1, "--ledger", "l", "--json")

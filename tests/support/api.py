@@ -253,7 +253,7 @@ PLACES = {
     "fedhist.simulations.population_checks": "check_not_empty",
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve row_of",
     "fedhist.simulations.report.charts": (
-        "Axis Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
+        "Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
         "tick_text write_charts"
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",

@@ -229,13 +229,6 @@ def test_whatever_is_admitted_is_claimed_at_no_less_than_its_tight_total(
         assert epsilon_at(admitted, delta) * (1 - 1e-9) <= claimed.epsilon <= 4.0 * (1 + 1e-9)
 
 
-def test_without_a_limit_runs_are_recorded_and_never_refused(ledger: BudgetFile) -> None:
-    assert ledger.limit is None
-    for _ in range(5):
-        begin(ledger, Spending.of_cost(Cost(100.0, 0.4))).released()
-    assert len(ledger.runs()) == 5
-
-
 def test_a_limit_is_set_once_unless_replacing_it_is_meant(ledger: BudgetFile) -> None:
     ledger.set_limit(Limit(2.0, 1e-6))
     ledger.set_limit(Limit(2.0, 1e-6))
@@ -282,14 +275,6 @@ def test_a_step_without_a_guarantee_has_no_place_in_the_file(ledger: BudgetFile)
     with refused(InvalidPlan, "not-private"):
         run.record(oracle)
     assert ledger.runs()[0].charges == ()
-
-
-def test_costs_for_other_neighbours_go_to_another_file(ledger: BudgetFile) -> None:
-    begin(ledger).record(SELECT)
-    other = begin(ledger)
-    with refused(InvalidPlan, "other-neighbours", "replace-one"):
-        other.record(dataclasses.replace(SELECT, neighbours="replace-one"))
-    assert ledger.runs()[1].charges == ()
 
 
 def test_the_tight_total_is_below_the_sum_and_holds_open_reservations(ledger: BudgetFile) -> None:
@@ -376,11 +361,6 @@ def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir("/")
     begin(ledger)
     assert len(BudgetFile.open(tmp_path / "ledger.db", create=False).runs()) == 1
-
-
-def test_an_empty_file_becomes_a_ledger_when_asked(path: Path) -> None:
-    path.touch()
-    assert BudgetFile.open(path, create=True).runs() == []
 
 
 @pytest.mark.parametrize(

@@ -93,15 +93,6 @@ class TestTrials:
         )
         assert plan.candidate_steps.tolist() == list(range(10, 1501, 10))
 
-    def test_a_first_choice_bounds_the_second(self):
-        settings = {"selector": "output-perturbation", "epsilon_select": 5.0}
-        free = Cell(users=heavy(), settings=settings)
-        bounded = Cell(users=heavy(), settings=settings, bounded_by="m-quantile")
-        first = Cell(users=heavy(), settings={"selector": "m-quantile", "epsilon_select": 2.5})
-        found = [values["threshold"] for values in run_once(free, bounded, first)]
-        assert found[1] <= found[2]
-        assert found[1] != found[0]
-
     def test_half_a_penalty_chooses_where_the_definition_is_least(self):
         """With a budget at which the choice is all but certain; V(C) term by term, with t(C)/2 for t(C)."""
         users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.support.api import (
     SERIES,
-    Axis,
     Bar,
     BarChart,
     Chart,
@@ -128,12 +127,6 @@ def test_a_line_that_leaves_the_chart_is_cut_by_its_plot() -> None:
     assert [float(one) for one in plot.attrib["viewBox"].split()] == [x, y, width, height]
 
 
-def test_lines_join_places_with_names_that_follow_each_other() -> None:
-    chart = windows([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    (line,) = [one for one in elements(chart) if one.attrib.get("class") == "line s0"]
-    assert line.attrib["d"].count("M") == 2 and line.attrib["d"].count("L") == 2
-
-
 def test_series_differ_in_colour_and_dashes() -> None:
     assert len({colour for colour, _ in SERIES}) == len({dashes for _, dashes in SERIES}) == len(SERIES)
 
@@ -159,12 +152,6 @@ def test_ticks_lie_inside_of_a_logarithmic_axis(a: float, b: float) -> None:
     axis = axis_over(min(a, b), max(a, b), 0, 100, log=True)
     assert 1 <= len(axis.ticks()) <= 20
     assert all(-1 <= axis.place(tick) <= 101 for tick in axis.ticks())
-
-
-def test_places_on_an_axis() -> None:
-    assert [axis_over(0, 10, 0, 100).inside(value) for value in (-5, 0, 5, 10, 20)] == [0, 0, 50, 100, 100]
-    assert axis_over(1, 100, 0, 100, log=True).place(10) == pytest.approx(50)
-    assert Axis(0, 10, 0, 100).place(20) == 200
 
 
 @pytest.mark.parametrize(
