@@ -81,7 +81,7 @@ _ENTRIES = {
 _MAY_LACK = ("items", "data")
 _TABLES = {
     "total": ("epsilon", "delta"),
-    "columns": ("user", "item", "count", "time", "separator", "bins", "normalise"),
+    "columns": ("user", "item", "count", "time", "separator", "bins", "strict", "normalise"),
     "plan": tuple(FIELDS),
 }
 

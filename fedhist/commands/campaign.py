@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from fedhist.client.files.columns import column_number
-from fedhist.commands.options import COLUMNS, PATH, Group, options, plan_settings
+from fedhist.commands.options import COLUMNS, PATH, Group, columns_of, options, plan_settings
 from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.protocol.item_lists import read_items
 from fedhist.protocol.plan.fields import FIELDS
@@ -19,8 +18,6 @@ from fedhist.protocol.plan.fields import FIELDS
 FOLDER = click.argument("folder", type=PATH)
 NOT_HERE = ("users", "items", "participants", "window", "epsilon", "delta", "delta_select")
 """Fields of the plan that the data, the calendar or the total say."""
-SPELLED = {f"{role}_column": role for role in ("user", "item", "count", "time")} | {"nodes": "participants"}
-"""What `Schedule.new` calls an option that has another name there."""
 
 
 @click.group(
@@ -51,7 +48,18 @@ def campaign() -> None:
 )
 @FOLDER
 @options(
-    *("windows", "ledger", "data", "spare", "delay", *COLUMNS, "time_column", "items_file", "normalise"),
+    *(
+        "windows",
+        "ledger",
+        "data",
+        "spare",
+        "delay",
+        *COLUMNS,
+        "strict",
+        "time_column",
+        "items_file",
+        "normalise",
+    ),
     *("users", "nodes", *(name for name in FIELDS if name not in NOT_HERE), "epsilon", "delta"),
     *("set", "plan_file", "plugin"),
     ledger={
@@ -86,22 +94,19 @@ def campaign() -> None:
     },
 )
 @click.pass_context
-def new(
-    context: click.Context, /, folder: Path, no_header: bool, items_file: Path | None, **flags: Any
-) -> None:
+def new(context: click.Context, /, folder: Path, items_file: Path | None, **flags: Any) -> None:
     """Make a schedule: whole or not at all, and without reading any data.
 
     It says what one window costs and what all of them cost.
     """
     from fedhist.simulations.workbench.schedule import Schedule
 
+    columns = vars(columns_of(flags)) | {"window": None}
     settings, _ = plan_settings(context, flags)
-    given = {SPELLED.get(name, name): value for name, value in settings.items() if value is not None}
-    if no_header:
-        roles = ("user", "item", *(role for role in ("count", "time") if role in given))
-        given |= {role: column_number(given.get(role, role)) for role in roles}
-    if given["masking"] == "none":
-        given.pop("participants", None)
+    given = {name: value for name, value in {**columns, **settings}.items() if value is not None}
+    nodes = given.pop("nodes", None)
+    if given["masking"] != "none":
+        given["participants"] = nodes
     made = Schedule.new(folder, items=None if items_file is None else read_items(items_file), **given)
     _print(made.show())
 

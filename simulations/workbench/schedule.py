@@ -79,6 +79,7 @@ class Schedule:
         bins: Collection[float] | str | None = None,
         separator: str | None = None,
         normalise: str | None = None,
+        strict: bool = False,
         users: int | None = None,
         spare: int = 0,
         delay: int = 0,
@@ -103,6 +104,7 @@ class Schedule:
             bins: rising edges for the numbers in the item column.
             separator: of text files.
             normalise: "nfc" or "casefold", to write names alike.
+            strict: stop at the first row without a user, an item or a count, instead of leaving such rows out.
             users: the number of users, if it is known; nodes of Flower need it. With `neighbours="add-or-remove-one"`
                 the number that stands for that of the users, which is hidden then.
             spare: windows that the total has room for beside the calendar, to repeat some that are lost.
@@ -126,6 +128,7 @@ class Schedule:
                 "time": time,
                 "separator": separator,
                 "bins": bins,
+                "strict": strict or None,
             }
             columns_of(columns, None)
             both = items is not None and bins is not None

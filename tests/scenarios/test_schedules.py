@@ -455,6 +455,16 @@ def test_an_argument_that_does_not_exist_is_refused_as_python_does(tmp_path: Pat
         schedule_in(tmp_path, epsilom=1)
 
 
+def test_a_strict_schedule_stops_at_a_row_without_a_value(tmp_path: Path) -> None:
+    made = schedule_in(tmp_path, strict=True)
+    holes = visits().with_columns(item=pl.when(pl.col("user") == "u1").then(None).otherwise(pl.col("item")))
+    with pytest.raises(InvalidInput):
+        run(made, holes)
+    assert runs_of(made) == []
+    edit(made, ("strict = true", "strict = false"))
+    assert run(Schedule(made.folder), holes) == list(WEEKS)
+
+
 @pytest.mark.parametrize("changes", [{"normalise": "upper"}, {"neighbours": "add-or-remove-one"}])
 def test_what_reading_refuses_costs_nothing_and_may_be_corrected(
     tmp_path: Path, changes: dict[str, Any]
