@@ -71,30 +71,31 @@ class LoadedSets:
     frame_kind: str | None = None
 
     def add(
-        self, users: UserSet, size: tuple[int, int], wanted: Wanted, whole: SparsePopulation | None = None
+        self,
+        users: UserSet,
+        size: tuple[int, int],
+        wanted: Wanted,
+        tops: Sequence[int] | None,
+        whole: SparsePopulation | None = None,
     ) -> None:
-        """Add a set with its numbers of users and items, once."""
-        if users.key in self.sizes:
-            return
-        self.sets.append(users)
-        self.sizes[users.key] = size
-        self.wanted[users.key] = replace(wanted, top_items=users.top_items)
-        if whole is not None:
-            self.populations[users] = (
-                whole if users.top_items is None else whole.keep_top_items(users.top_items)
-            )
+        """Add a set with its numbers of users and items, once for each number of items to keep; None keeps all."""
+        count, items = size
+        for top in tops or ():
+            if top > items:
+                self.note(f"{users.name} has {items:,} items: --top-items {top:,} keeps them all")
+        for kept in dict.fromkeys(min(top, items) for top in tops) if tops else (None,):
+            one = replace(users, top_items=kept)
+            if one.key not in self.sizes:
+                self.sets.append(one)
+                self.sizes[one.key] = (count, kept or items)
+                self.wanted[one.key] = replace(wanted, top_items=kept)
+                if whole is not None:
+                    self.populations[one] = whole if kept is None else whole.keep_top_items(kept)
 
     def note(self, text: str) -> None:
         """Add a note, once."""
         if text not in self.notes:
             self.notes.append(text)
-
-    def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
-        """The numbers of items to keep, each at most all of them; a larger one is noted. None keeps all."""
-        for top in wanted or ():
-            if top > items:
-                self.note(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
-        return list(dict.fromkeys(min(top, items) for top in wanted)) if wanted else [None]
 
 
 def load_sets(sources: Sources, seed: int) -> LoadedSets:
@@ -114,17 +115,17 @@ def load_sets(sources: Sources, seed: int) -> LoadedSets:
                     loaded.note(note)
             called, content = _with_items(name, items, sources), digest_of(population)
             check_different(contents, content, called)
-            for top in loaded.tops(called, population.domain_size, sources.top_items):
-                users = UserSet(kind=FILE, name=called, content=content, top_items=top)
-                loaded.add(users, (population.users, top or population.domain_size), asked, population)
+            users, size = (
+                UserSet(kind=FILE, name=called, content=content),
+                (population.users, population.domain_size),
+            )
+            loaded.add(users, size, asked, sources.top_items, population)
     count = DEFAULT_USERS if sources.users is None else sources.users
     for kind in sources.kinds:
         for items in sources.items or (DEFAULT_ITEMS,):
-            called = _with_items(kind, items, sources)
-            for top in loaded.tops(called, items, sources.top_items):
-                users = UserSet(kind=kind, name=called, users=count, items=items, top_items=top)
-                asked = Wanted(data=f"{PREFIX}{kind}", users=count, items=items)
-                loaded.add(users, (count, top or items), asked)
+            users = UserSet(kind=kind, name=_with_items(kind, items, sources), users=count, items=items)
+            asked = Wanted(data=f"{PREFIX}{kind}", users=count, items=items)
+            loaded.add(users, (count, items), asked, sources.top_items)
     return loaded
 
 
@@ -394,8 +395,9 @@ def rows_of(
             costs[kind] = cost_of(planned_charges(plan))
         row = _row(cell, plan, results, sizes[cell.users.key])
         rows.append(row | gaps[cell.key] | costs[kind] | {"ranked_by": ranking, "note": NOT_PRIVATE})
-    names = method_names(rows)
-    return [_ordered(row | {"method": name}) for row, name in zip(rows, names, strict=True)]
+    named = [row | {"method": name} for row, name in zip(rows, method_names(rows), strict=True)]
+    # The columns first that people look at.
+    return [{name: row[name] for name in _FIRST} | row for row in named]
 
 
 def cost_of(charges: Sequence[Charge]) -> Row:
@@ -411,11 +413,6 @@ _FIRST = (
     "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "significant_mean",
     "epsilon_total", "delta_total",
 )  # fmt: skip
-
-
-def _ordered(row: Row) -> Row:
-    """The row with the columns first that people look at."""
-    return {name: row[name] for name in _FIRST} | row
 
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int]) -> Row:
