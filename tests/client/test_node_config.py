@@ -12,16 +12,12 @@ import pytest
 
 from fedhist import Columns, InvalidInput
 from fedhist.client import Policy
-from tests.builders import rows_in_any_order
 from tests.support.api import (
     FILE_KEYS,
     KEYS,
     POLICY_KEYS,
-    ItemOrigin,
     NodeSettings,
     item_totals,
-    labels_of,
-    origin_of,
     read_node_config,
 )
 from tests.support.api import NodeConfigKind as Kind
@@ -136,17 +132,6 @@ class TestColumns:
             "count-column": "pieces",
             "separator": ";",
         }
-
-    def test_numbers_are_counted_in_public_bins(
-        self, orders: dict[str, Any], caplog: pytest.LogCaptureFixture
-    ) -> None:
-        found = read_node_config(orders | {"bins": "0,10,20,inf"}).population()
-        assert labels_of(found) == ("[0, 10)", "[10, 20)", "[20, inf)")
-        assert origin_of(found) is ItemOrigin.PUBLIC
-        # One row has no user, one no number; -3 is outside, and bob stays.
-        assert rows_in_any_order(found) == [[0, 0, 0], [1, 0, 2]]
-        assert "2 rows of" in caplog.text
-        assert "nothing" not in caplog.text
 
     def test_bins_are_the_list_of_items(self, orders: dict[str, Any], tmp_path: Path) -> None:
         (tmp_path / "items.txt").write_text("[0, 10)\n")

@@ -207,23 +207,6 @@ class TestKilled:
         assert data_of(replies[0]) == data_of(replies[1])
         assert MemoryFile(memory).read().spent.epsilon == PLAN.epsilon_select
 
-    def test_of_two_that_answer_at_once_both_send_the_first_answer(self, tmp_path: Path) -> None:
-        """The second process has read newer data; what it sends is what the first has noted."""
-        memory, people, first = tmp_path / "m.db", [1], list[Message]()
-        message = message_of(Envelope(run="one", request=select_request(PLAN)))
-
-        def load(context: Context) -> Any:
-            if people[0] == 1:
-                people[0] = 2
-                first.append(app(deepcopy(message), context_of()))
-                return population_of([[1, 0]])
-            return population_of([[1, 0], [0, 7]])
-
-        app = client_app.mount(ClientApp(), load, memory=lambda context: memory)
-        second = app(deepcopy(message), context_of())
-        assert data_of(second) == data_of(first[0])
-        assert MemoryFile(memory).read().spent.epsilon == PLAN.epsilon_select
-
     @pytest.mark.parametrize("moment", ["advertising", "sharing", "checking", "reading"])
     def test_a_masking_session_that_ends_before_its_vector_costs_nothing(
         self, lab: Any, tmp_path: Path, moment: str

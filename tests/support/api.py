@@ -51,7 +51,7 @@ PLACES = {
     "fedhist.protocol.grid": "Threshold",
     "fedhist.protocol.histograms": "Divisible Floats Integers MAX_USER_TOTAL Words labels_of",
     "fedhist.protocol.item_lists": (
-        "ItemOrigin bin_labels edges_of item_list_module= origin_of parse_items read_items"
+        "ItemOrigin bin_labels edges_of item_list_module= parse_items read_items"
     ),
     "fedhist.protocol.items": (
         "Renumbering byte_lengths byte_order distinct_names in_bytes in_pieces item_bytes "
