@@ -40,7 +40,7 @@ def test_the_first_check_that_fails_is_named(number, message):
 
 def test_checks_are_skipped_by_name_and_a_wrong_name_is_none():
     NUMBER.run_all(7, skip=["it_divides"])
-    with pytest.raises(AssertionError, match="no checks it_dives; there are it_is_small, it_divides"):
+    with pytest.raises(AssertionError, match=r"it_dives.*it_is_small, it_divides"):
         NUMBER.run_all(7, skip=["it_dives"])
 
 
@@ -48,7 +48,7 @@ def test_a_check_that_fails_leaves_the_registry_as_it_was():
     registry = {"name": 1}
     entry: Contract[int] = Contract("entry", lambda number: patch.dict(registry, {"name": number}))
     entry.check(lambda number: require(registry["name"] != number, "it is in the registry"))
-    with pytest.raises(AssertionError, match="it is in the registry"):
+    with pytest.raises(AssertionError, match="registry"):
         entry.run_all(2)
     assert registry == {"name": 1}
 

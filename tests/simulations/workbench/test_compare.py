@@ -78,7 +78,7 @@ def test_sources_of_all_kinds_stand_beside_each_other_under_their_names() -> Non
 
 
 def test_lists_sizes_and_what_is_left_out() -> None:
-    with pytest.warns(UserWarning, match="1 of 4 combinations do not go together"):
+    with pytest.warns(UserWarning, match="1 of 4"):
         found = fedhist.compare(
             pl.DataFrame(RECORDS), items=["a", "b"], selectors=["weighted-quantile", "quantile"],
             mechanism=["gaussian", "laplace"], trials=1, workers=1,
@@ -173,11 +173,11 @@ def test_a_comparison_s_folder_has_the_figure_and_the_page_of_its_frame(tmp_path
 
 def test_plans_that_can_t_give_a_useful_answer_are_warned_of_with_their_number() -> None:
     settings: dict[str, Any] = {"selectors": "oracle", "trials": 1, "workers": 1, "users": 50, "items": 2}
-    with pytest.warns(UserWarning, match=r"^in 1 of 2 rows epsilon is 1000 .* Lower epsilon, epsilon_select"):
+    with pytest.warns(UserWarning, match=r"epsilon is 1000 .* epsilon_select"):
         fedhist.compare(epsilon=[1.0, 1000.0], **settings)
 
 
 def test_a_prediction_of_plans_that_are_all_useless_says_so() -> None:
-    with pytest.warns(UserWarning, match=r"^the plan is for one user") as caught:
+    with pytest.warns(UserWarning, match="one user") as caught:
         fedhist.predict(users=1, items=2, epsilon=[1.0, 2.0])
     assert len(caught) == 1

@@ -63,7 +63,7 @@ class TestArguments:
         assert {name: one.default for name, one in shown.items()}["epsilon"] == 1.0
 
     def test_a_name_that_does_not_exist_is_a_type_error(self) -> None:
-        with pytest.raises(TypeError, match="Did you mean 'epsilon_select'"):
+        with pytest.raises(TypeError, match="epsilon_select"):
             fedhist.histogram(FRAME, epsilon_selekt=1.0)
 
 
@@ -202,7 +202,7 @@ class TestFolder:
                 return super().shards()
 
         (tmp_path / "disk").mkdir()
-        with pytest.warns(UserWarning, match="disk/out can't be written: the result is here"):
+        with pytest.warns(UserWarning, match="disk/out"):
             result = fedhist.histogram(
                 Vanishing(users=500, items=3, seed=1),
                 evaluate=False,
