@@ -214,7 +214,7 @@ def _sources(flags: dict[str, Any]) -> Sources:
 def resumable(out: Path | None) -> Iterator[None]:
     """After Ctrl-C or a full disk inside, finished trials stay in their file and the message says how to go on.
 
-    Without a folder of the user's, `working_folder` reports what the disk refused.
+    Without a folder of the user's, the comparison itself reports what the disk refused.
     """
     from fedhist.commands.cli import EXIT_INTERRUPTED
     from fedhist.server.disk import why_refused

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from fedhist import __version__
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plugins import named_by
-from fedhist.server.disk import new_file, why_refused
+from fedhist.server.disk import new_file
 from fedhist.server.folder import NOT_PRIVATE_FILE
 from fedhist.simulations.engines.workers import in_processes
 from fedhist.simulations.experiments.choices import Counting
@@ -213,27 +212,6 @@ def mark_not_private(folder: Path) -> None:
     if not mark.exists():
         with new_file(mark, force=True) as file:
             file.write(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n".encode())
-
-
-@contextmanager
-def working_folder(out: Path | None) -> Iterator[Path]:
-    """The folder to work in: the user's, or a temporary one.
-
-    A failure to write to the temporary folder is NotWritten and names the folder, because the user did not choose it.
-    """
-    if out is not None:
-        yield out
-        return
-    place = "a temporary folder"
-    try:
-        with TemporaryDirectory(prefix="fedhist-") as folder:
-            place = f"the temporary folder {folder}"
-            yield Path(folder)
-    except OSError as error:
-        raise NotWritten(
-            f"{place} can't be written ({why_refused(error)}): make room, or name a folder on another disk with --out "
-            "or the environment variable TMPDIR"
-        ) from None
 
 
 def _something_else(folder: Path) -> InvalidFile:

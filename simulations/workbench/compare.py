@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fedhist.display.tables import data_frame
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
+from fedhist.server.disk import why_refused
 from fedhist.simulations.engines.contract import check_workers
 from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE, Counting
 from fedhist.simulations.experiments.comparison import (
@@ -29,7 +31,6 @@ from fedhist.simulations.experiments.running import (
     Experiment,
     Group,
     run_experiment,
-    working_folder,
 )
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.report.comparison import Answer, answers_of
@@ -267,7 +268,7 @@ def run_comparison(
     for note in (*loaded.notes, *noted, *warnings_of_all(found.plans.values())):
         tell(note)
     experiment = Experiment(seed=seed, groups=(Group(found.cells, trials),))
-    with working_folder(out) as folder, running or nullcontext():
+    with _working_folder(out) as folder, running or nullcontext():
         results = run_experiment(
             experiment,
             folder,
@@ -285,6 +286,27 @@ def run_comparison(
     for note in _failures(rows):
         tell(note)
     return Comparison(rows, found.cells, loaded)
+
+
+@contextmanager
+def _working_folder(out: Path | None) -> Iterator[Path]:
+    """The folder to work in: the user's, or a temporary one.
+
+    A failure to write to the temporary folder is NotWritten and names the folder, because the user did not choose it.
+    """
+    if out is not None:
+        yield out
+        return
+    place = "a temporary folder"
+    try:
+        with TemporaryDirectory(prefix="fedhist-") as folder:
+            place = f"the temporary folder {folder}"
+            yield Path(folder)
+    except OSError as error:
+        raise NotWritten(
+            f"{place} can't be written ({why_refused(error)}): make room, or name a folder on another disk with --out "
+            "or the environment variable TMPDIR"
+        ) from None
 
 
 def _check_sizes(sources: Sources, grid: Grid) -> None:
