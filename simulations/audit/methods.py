@@ -130,7 +130,10 @@ def _of_rule(name: str) -> Iterator[Check]:
     budgets = {"laplace": {"epsilon": 2.0}, "gaussian": {"epsilon": 1.0, "delta": 0.02}}
     for mechanism, budget in budgets.items():
         settings = {"release": name, "mechanism": mechanism, **budget}
-        cases = {"one item": partial(_released, settings), "16 items": partial(_released, settings, 16)}
+        cases = {
+            "one item": partial(_released_by, settings, 1),
+            "16 items": partial(_released_by, settings, 16),
+        }
         for kind, both in (cases | {"replaced": partial(_replaced, settings)}).items():
             if _goes(both):
                 yield Check(f"release rule {name}, {mechanism}, {kind}", partial(_promised, both))
@@ -236,8 +239,12 @@ def _fixed_plan(items: int, threshold: float, settings: dict[str, Any]) -> Plan:
 def _released(settings: dict[str, Any], items: int = 1) -> Neighbouring:
     """No choice: the release alone, of a user who alone holds these items."""
     plan = _fixed_plan(items + 1, 1.0, settings)
-    both = _own_cells(plan, [(item, _HUGE) for item in range(items)], [[]])
-    # Whatever the noise is, more speaks for the user.
+    return _own_cells(plan, [(item, _HUGE) for item in range(items)], [[]])
+
+
+def _released_by(settings: dict[str, Any], items: int) -> Neighbouring:
+    """The same by a rule whose noise is not known: whatever it is, more speaks for the user."""
+    both = _released(settings, items)
     return replace(both, evidence=lambda release: float(values_of(release)[:items].sum()))
 
 
