@@ -25,7 +25,7 @@ from system_checks import check_device, check_outcome, error_texts
 from system_data import COUNT, FIRST, LABELS, NODES, SECRETS, SEED, part, public_line
 from tampering import corrupted_bytes, corrupted_request, status, with_bad_field
 
-from fedhist import BudgetExceeded, BudgetFile, Limit, Plan, Release, RoundFailed, SeededSource
+from fedhist import BudgetExceeded, BudgetFile, Limit, Plan, Release, RoundFailed, SeededSource, SystemSource
 from fedhist.client import Policy, mount
 from tests.support.api import (
     RECORD,
@@ -33,6 +33,7 @@ from tests.support.api import (
     GridSettings,
     Round,
     RunRecord,
+    new_run_name,
     numbered_identities,
     planned_charges,
     run_settings,
@@ -47,6 +48,10 @@ class _Repeated(SeededSource):
 
     def __init__(self) -> None:
         super().__init__(SEED)
+
+
+def _new_name(*, source: SeededSource) -> str:
+    return new_run_name(source=SystemSource())
 
 
 class Crash(BaseException):
@@ -326,7 +331,11 @@ class System:
         )
         release, error = None, None
         try:
-            with mock.patch.object(server_app_module, "SystemSource", _Repeated):
+            with (
+                mock.patch.object(server_app_module, "SystemSource", _Repeated),
+                # Names of runs are never repeated, or a second run would be the first to its nodes.
+                mock.patch.object(server_app_module, "new_run_name", _new_name),
+            ):
                 release = run_settings(grid, settings)
         except (RoundFailed, BudgetExceeded, Crash) as problem:
             error = problem
