@@ -40,7 +40,7 @@ SHARES = (10, 100, 10_000)
 PARTICIPANTS = 100
 # The rules of selection were developed on users of seeds 1 and 2.
 DEFAULT_SEED = 7
-SELECTORS = ("dpsgd", "m-quantile", "output-perturbation", "quantile", "weighted-quantile")
+OF_NOISY_TAILS = ("dpsgd", "m-quantile", "output-perturbation", "quantile", "weighted-quantile")
 """Those that can do with a noisy tail."""
 POPULATIONS = {"heavy-tailed": HeavyTailedPopulation, "poisson": PoissonPopulation}
 SELECTORS = (
@@ -206,11 +206,11 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of users and noise")
-    parser.add_argument("--selector", choices=SELECTORS, help="this one only")
+    parser.add_argument("--selector", choices=OF_NOISY_TAILS, help="this one only")
     arguments = parser.parse_args()
     speeds(arguments.draws, arguments.repeats)
     measurements()
-    selectors = SELECTORS if arguments.selector is None else (arguments.selector,)
+    selectors = OF_NOISY_TAILS if arguments.selector is None else (arguments.selector,)
     losses(arguments.users, arguments.trials, arguments.seed, selectors)
 
 
