@@ -459,7 +459,7 @@ def print_power(factor: float, only: str, seed: int, pool: Pool) -> None:
             print(f"| {BUGS[number].name} | **nothing** ({ran} checks) | | | | {seconds:.0f} |", flush=True)
             continue
         numbers = (
-            ["exact", ""] if found.observed is None else [f"{found.claimed:.3g}", f"{found.observed:.3g}"]
+            ["", "exact"] if found.observed is None else [f"{found.claimed:.3g}", f"{found.observed:.3g}"]
         )
         row = [BUGS[number].name, found.name, *numbers, found.detail, f"{seconds:.0f}"]
         print(f"| {' | '.join(row)} |", flush=True)
