@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (about / "entry_points.txt").write_text(entry_points)
         (about / "RECORD").write_text(f"{name}.py,,\n{name}-{version}.dist-info/METADATA,,\n")
         monkeypatch.syspath_prepend(site)
+        # Nor is it left imported after the test.
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
         return site
 
     return install

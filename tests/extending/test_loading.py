@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from traceback import format_exception
@@ -83,33 +82,30 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     assert SELECTORS["ours"].name == "ours"
 
 
-def forget_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """As in an environment without the package."""
-    restore([])
-    plugins._points.cache_clear()
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if f"site-{name}" not in place])
-
-
 class TestInstalled:
     CODE = (SAMPLES / "mine.py").read_text().replace("@fedhist.register\n", "").replace('version = "1.0"', "")
 
-    def test_a_package_is_looked_at_when_a_name_is_not_known(self, install) -> None:
-        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+    MINE = "[fedhist.selectors]\nmine = fedhist_mine:Mine\n"
+
+    def test_a_package_is_looked_at_when_a_name_is_not_known_and_a_plan_of_one_that_is_gone_is_refused(
+        self, install, monkeypatch
+    ) -> None:
+        site = install("fedhist_mine", self.CODE, self.MINE)
         assert fedhist.Plan(**SMALL).plugins == ()
         assert "fedhist_mine" not in sys.modules
-        assert fedhist.Plan(**SMALL, selector="mine").plugins == ("selector mine@2.5",)
-        sys.modules.pop("fedhist_mine")
-
-    def test_a_plan_of_a_package_that_is_gone_is_refused(self, install, monkeypatch) -> None:
-        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
-        document = fedhist.Plan(**SMALL, selector="mine").to_json()
-        forget_installed(monkeypatch, "fedhist_mine")
+        plan = fedhist.Plan(**SMALL, selector="mine")
+        assert plan.plugins == ("selector mine@2.5",)
+        # Other processes find it themselves.
+        assert files_for(plan.plugins, "workers") == ()
+        # As in an environment without the package.
+        restore([])
+        plugins._points.cache_clear()
+        monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(site)])
         with refused(OtherPlugin, "other-plugin", "2.5"):
-            fedhist.Plan.from_json(document)
-        sys.modules.pop("fedhist_mine")
+            fedhist.Plan.from_json(plan.to_json())
 
     def test_a_broken_one_is_a_warning_and_the_others_stay(self, install) -> None:
-        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        install("fedhist_mine", self.CODE, self.MINE)
         install("fedhist_broken", "1 / 0", "[fedhist.selectors]\nbroken = fedhist_broken:Broken\n")
         with pytest.warns(RuntimeWarning, match="the selector broken"):
             names = fitting(fedhist.Plan(**SMALL))
@@ -117,32 +113,30 @@ class TestInstalled:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert fitting(fedhist.Plan(**SMALL)) == names
-        sys.modules.pop("fedhist_mine")
 
-    def test_one_that_is_called_otherwise_is_left_out(self, install) -> None:
-        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nyours = fedhist_mine:Mine\n")
-        with pytest.warns(
-            RuntimeWarning,
-            match="the selector yours",
-        ):
-            assert fedhist.Plan(**SMALL, selector="yours").plugins == ()
+    @pytest.mark.parametrize(
+        ("name", "code", "told"),
+        [
+            ("yours", CODE, "the selector yours"),
+            # It can't end the process.
+            ("exit", "import sys\nsys.exit()", "SystemExit"),
+        ],
+    )
+    def test_one_that_is_called_otherwise_or_ends_is_left_out(
+        self, install, name: str, code: str, told: str
+    ) -> None:
+        install("fedhist_mine", code, f"[fedhist.selectors]\n{name} = fedhist_mine:Mine\n")
+        with pytest.warns(RuntimeWarning, match=told):
+            assert fedhist.Plan(**SMALL, selector=name).plugins == ()
         assert registered() == ()
-        sys.modules.pop("fedhist_mine")
-
-    def test_a_package_can_t_end_the_process(self, install) -> None:
-        install("fedhist_exit", "import sys\nsys.exit()", "[fedhist.selectors]\nexit = fedhist_exit:Exit\n")
-        with pytest.warns(RuntimeWarning, match="SystemExit"):
-            fedhist.Plan(**SMALL, selector="exit")
 
     def test_one_that_was_imported_before_is_the_package_all_the_same(self, install) -> None:
-        code = (SAMPLES / "mine.py").read_text()
-        install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        install("fedhist_mine", (SAMPLES / "mine.py").read_text(), self.MINE)
         import_module("fedhist_mine")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert "mine" in fitting(fedhist.Plan(**SMALL))
         assert [one.source.package for one in registered() if one.name == "mine"] == ["fedhist_mine"]
-        sys.modules.pop("fedhist_mine")
 
     def test_all_kinds(self, install) -> None:
         code = (SAMPLES / "holders.py").read_text()
@@ -153,7 +147,6 @@ class TestInstalled:
         code = "\n".join(line for line in code.splitlines() if not line.startswith("@fedhist"))
         install("fedhist_all", code, points)
         assert len(fedhist.Plan(**SMALL, release="holders").plugins) == 2
-        sys.modules.pop("fedhist_all")
 
 
 class TestOtherProcesses:
@@ -169,11 +162,6 @@ class TestOtherProcesses:
             load_files_once(files)
         assert sorted(map(str, registered())) == sorted(both)
 
-    def test_they_find_installed_packages_themselves(self, install) -> None:
-        install("fedhist_mine", TestInstalled.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
-        assert files_for(fedhist.Plan(**SMALL, selector="mine").plugins, "workers") == ()
-        sys.modules.pop("fedhist_mine")
-
     def test_what_a_session_made_stays_here_and_in_forks(self) -> None:
         exec((SAMPLES / "mine.py").read_text(), {"__name__": "__main__"})  # noqa: S102 - as a notebook's cell
         population = fedhist.HeavyTailedPopulation(users=400, items=5, seed=1)
@@ -185,17 +173,14 @@ class TestOtherProcesses:
         assert (here.release.histogram == forked.release.histogram).all()
         asked = select_request(plan)
         nodes = FlowerSimulation(population, Path(), 1, 2)
-        assert_advises_a_file(lambda: nodes.total(asked))
-        assert_advises_a_file(lambda: RayCrew(population)([Answers(asked, fedhist.SeededSource(1))]))
+        crew = RayCrew(population)
+        for run in (lambda: nodes.total(asked), lambda: crew([Answers(asked, fedhist.SeededSource(1))])):
+            with pytest.raises(InvalidPlan) as caught:
+                run()
+            assert "put it into a file" in caught.value.advice
         options = {"users": 400, "items": 5, "selectors": ["mine"], "trials": 2, "seed": 1}
         one, two = (fedhist.compare(**options, workers=workers)["loss_mean"].to_list() for workers in (1, 2))
         assert one == two
-
-
-def assert_advises_a_file(run: Callable[[], object]) -> None:
-    with pytest.raises(InvalidPlan) as caught:
-        run()
-    assert "put it into a file" in caught.value.advice
 
 
 FAILS = ("KeyError('secret')", "SystemExit('secret')", "fedhist.FedhistError('secret')")
@@ -209,6 +194,7 @@ def test_the_text_of_a_plugins_error_is_for_runs_with_a_seed_alone(samples: Path
         path.read_text().replace("return WeightedChoice(", f"raise {failure}\n        return dict(")
     )
     fedhist.load_plugin(path)
+    assert blamed(ValueError("ours")) == ""
     population = fedhist.HeavyTailedPopulation(**SMALL, seed=1)
     plan = fedhist.Plan(**SMALL, selector="mine")
     told = "plugin-failed", "mine.py", "line 29", failure.partition("(")[0].rpartition(".")[2]
@@ -218,11 +204,6 @@ def test_the_text_of_a_plugins_error_is_for_runs_with_a_seed_alone(samples: Path
     with refused(fedhist.FedhistError, *told) as caught:
         fedhist.simulate(population, plan)
     assert "secret" not in "".join(format_exception(caught.value))
-
-
-def test_errors_of_others_are_blamed_on_no_plugin(samples: Path) -> None:
-    fedhist.load_plugin(samples / "mine.py")
-    assert blamed(ValueError("ours")) == ""
 
 
 def test_a_file_is_the_same_in_two_spellings_and_another_in_another_folder(
@@ -250,18 +231,21 @@ def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None
         check_plugin(3)
 
 
-def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(samples: Path) -> None:
-    path = samples / "mine.py"
-    path.write_text(path.read_text().replace("=plan.epsilon_select", "=2 * plan.epsilon_select"))
-    with pytest.raises(AssertionError, match=r"1\.4"):
+ONCE = "return super().of(replace(users, counts=np.minimum(users.counts, 1)), source=source)"
+TWICE = "once = super().of(users, source=source)\n        return replace(once, values=2 * once.values)"
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "told"),
+    [
+        ("mine.py", "=plan.epsilon_select", "=2 * plan.epsilon_select", r"1\.4"),
+        ("distinct.py", ONCE, TWICE, "the_shape_is_what_is_sent"),
+    ],
+)
+def test_the_contracts_catch_what_costs_or_moves_more_than_it_says(
+    samples: Path, name: str, right: str, wrong: str, told: str
+) -> None:
+    path = samples / name
+    path.write_text(path.read_text().replace(right, wrong))
+    with pytest.raises(AssertionError, match=told):
         check_plugin(path)
-
-
-def test_the_contract_catches_a_measurement_that_moves_further_than_it_says(samples: Path) -> None:
-    path = samples / "distinct.py"
-    once = "return super().of(replace(users, counts=np.minimum(users.counts, 1)), source=source)"
-    twice = "once = super().of(users, source=source)\n        return replace(once, values=2 * once.values)"
-    path.write_text(path.read_text().replace(once, twice))
-    fedhist.load_plugin(path)
-    with pytest.raises(AssertionError, match="the_shape_is_what_is_sent"):
-        check_plugin("distinct-tail")

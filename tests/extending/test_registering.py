@@ -24,6 +24,7 @@ from tests.support.api import (
     Fixed,
     InvalidPlan,
     OtherPlugin,
+    Replay,
     Request,
     Round,
     Selection,
@@ -55,16 +56,34 @@ class Middle(Selector):
         return Selection(plan.at_steps(int(plan.candidate_steps[len(plan.candidate_steps) // 2])))
 
 
-class Undeclared(Middle):
-    name = "undeclared"
-
-    def charges(self, plan):
-        return ()
+def middle(**changes):
+    """A selector like Middle with something changed."""
+    return type("Odd", (Middle,), {"name": "odd"} | changes)
 
 
-class SaysItself(Middle):
-    name = "says-itself"
-    private = False
+def choosing(change):
+    """A choice like Middle's with something changed."""
+
+    def select(self, plan, statistic, *, source):
+        return change(Middle.select(self, plan, statistic, source=source), plan)
+
+    return {"select": select}
+
+
+def rule(name, **changes):
+    """Registers central noise with something changed."""
+    fedhist.register(type("Odd", (CentralNoise,), {"name": name} | changes))
+
+
+def building(change):
+    """A release like that of central noise with something changed."""
+
+    def build(self, plan, selection, reading, *, ledger, source):
+        return change(
+            CentralNoise.build(self, plan, selection, reading, ledger=ledger, source=source), ledger
+        )
+
+    return {"build": build}
 
 
 def test_it_runs_by_its_name_and_its_charge_is_in_the_ledger():
@@ -82,24 +101,17 @@ def test_it_runs_by_its_name_and_its_charge_is_in_the_ledger():
     assert np.array_equal(same.release.histogram, result.release.histogram)
 
 
-def test_a_plan_of_built_in_methods_says_nothing_of_plugins():
+def test_a_plan_names_it_and_comes_back_from_json_and_one_of_built_in_methods_does_not():
     before = Small()
-    fedhist.load_plugin(SAMPLES / "mine.py")
-    assert Small() == before
-    assert Small().digest == before.digest
-    assert before.plugins == ()
-    assert "plugins" not in before.to_json()
-
-
-def test_a_plan_names_it_and_comes_back_from_json():
     named = fedhist.load_plugin(SAMPLES / "mine.py")
+    assert (Small(), Small().digest, before.plugins) == (before, before.digest, ())
+    assert "plugins" not in before.to_json()
     plan = Small(selector="mine")
     assert plan.plugins == named == ("selector mine@1.0",)
     again = fedhist.Plan.from_json(plan.to_json())
     assert (again, again.digest) == (plan, plan.digest)
     assert replace(plan, selector="oracle").plugins == ()
-    both = Small(release="holders", selector="mine")
-    assert both.digest != Small(selector="mine").digest
+    assert Small(release="holders", selector="mine").digest != plan.digest
 
 
 def test_a_release_rule_brings_its_measurement():
@@ -124,9 +136,8 @@ def test_a_plan_of_other_methods_or_versions_is_refused(named):
     fedhist.load_plugin(SAMPLES / "mine.py")
     document = Small(selector="mine").to_json()
     assert document["plugins"] == ["selector mine@1.0"]
-    with pytest.raises(OtherPlugin) as caught:
+    with refused(OtherPlugin, "other-plugin"):
         fedhist.Plan.from_json(document | {"plugins": named})
-    assert caught.value.code == "other-plugin"
 
 
 @pytest.mark.parametrize("named", ["selector mine@1.0", ["mine"], ["engine mine"], [3], [["selector mine"]]])
@@ -146,7 +157,7 @@ def test_a_plan_that_was_made_before_its_method_was_loaded_or_of_another_version
             check_runnable(old, simulated=True)
 
 
-@pytest.mark.parametrize("selector", [Undeclared, SaysItself])
+@pytest.mark.parametrize("selector", [middle(charges=lambda self, plan: ()), middle(private=False)])
 def test_without_a_charge_it_is_not_private_anywhere(selector, tmp_path):
     fedhist.register(selector)
     plan = Small(selector=selector.name)
@@ -168,130 +179,64 @@ def test_without_a_charge_it_is_not_private_anywhere(selector, tmp_path):
         fedhist.plan_for_total(users=200, items=8, selector=selector.name, total_epsilon=1.0)
 
 
-def test_a_release_rule_without_a_charge_is_not_private_either():
-    class Free(CentralNoise):
-        name = "free"
-
-        def charges(self, plan, threshold):
-            return ()
-
-    fedhist.register(Free)
-    plan = Small(release="free")
+@pytest.mark.parametrize("mechanism", ["gaussian", "auto"])
+def test_a_release_rule_without_a_charge_is_not_private_whatever_it_says(mechanism):
+    says = building(lambda release, _: replace(release, private=True, charges=()))
+    rule("free", charges=lambda self, plan, threshold: (), **says)
+    plan = Small(release="free", mechanism=mechanism)
     result = fedhist.simulate(USERS, plan, seed=1)
-    assert not result.release.private
+    assert (result.release.private, len(result.release.charges)) == (False, 2)
     assert "not private: the release rule free read the exact sum" in result.notes
     with refused(InvalidPlan, "not-private"):
         check_runnable(plan, simulated=False)
 
 
-class Costly(Middle):
-    name = "costly"
-
-    def charges(self, plan):
-        return super().charges(replace(plan, epsilon_select=3 * plan.epsilon_select))
-
-
-class OfAnotherRound(Middle):
-    name = "another-round"
-
-    def charges(self, plan):
-        return tuple(replace(charge, round="release") for charge in super().charges(plan))
-
-
-class NoCharges(Middle):
-    name = "no-charges"
-
-    def charges(self, plan):
-        return 0.1
-
-
-class NoSelection(Middle):
-    name = "no-selection"
-
-    def select(self, plan, statistic, *, source):
-        return Selection(4.0)
-
-
-class NamesAMechanism(Middle):
-    name = "names-a-mechanism"
-
-    def select(self, plan, statistic, *, source):
-        return replace(super().select(plan, statistic, source=source), mechanism="laplace")
-
-
-class OffTheRange(Middle):
-    name = "off-the-range"
-
-    def select(self, plan, statistic, *, source):
-        return Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))
-
-
 @pytest.mark.parametrize(
-    ("selector", "told"),
+    ("changes", "told"),
     [
-        (Costly, ("charge-too-large", "0.3", "epsilon-select", "delta-select")),
-        (OfAnotherRound, ("wrong-charge",)),
-        (NoCharges, ("charges-not-a-tuple", "float")),
-        (NoSelection, ("no-selection",)),
-        (NamesAMechanism, ("wrong-mechanism",)),
-        (OffTheRange, ("threshold-out-of-range",)),
+        (
+            {"charges": lambda self, plan: Middle.charges(self, replace(plan, epsilon_select=0.3))},
+            ("charge-too-large", "0.3", "epsilon-select", "delta-select"),
+        ),
+        (
+            {"charges": lambda self, plan: (replace(Middle.charges(self, plan)[0], round="release"),)},
+            ("wrong-charge",),
+        ),
+        ({"charges": lambda self, plan: 0.1}, ("charges-not-a-tuple", "float")),
+        (choosing(lambda chosen, plan: Selection(4.0)), ("no-selection",)),
+        (choosing(lambda chosen, plan: replace(chosen, mechanism="laplace")), ("wrong-mechanism",)),
+        (
+            choosing(lambda chosen, plan: Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))),
+            ("threshold-out-of-range",),
+        ),
+        *(
+            (choosing(lambda chosen, plan, fields=fields: replace(chosen, **fields)), (code, "selector odd"))
+            for fields, code in (
+                ({"scores": np.arange(3)}, "bad-scores"),
+                ({"scores": ["a"] * 128}, "bad-scores"),
+                ({"scores": np.full(128, np.nan)}, "bad-scores"),
+                ({"scores": np.arange(3), "candidates": np.arange(4)}, "bad-scores"),
+                ({"item_thresholds": [1, 2, 3]}, "threshold-out-of-range"),
+            )
+        ),
     ],
 )
-def test_what_devices_count_is_an_upper_limit_of_what_is_charged(selector, told):
-    fedhist.register(selector)
+def test_a_selector_that_charges_or_chooses_what_it_may_not_releases_nothing(changes, told):
+    """What devices count is an upper limit of what is charged, and a selection can be shown."""
+    fedhist.register(middle(**changes))
     with refused(InvalidPlan, *told):
-        fedhist.simulate(USERS, Small(selector=selector.name), seed=1)
+        fedhist.simulate(USERS, Small(selector="odd"), seed=1)
 
 
 def test_a_rule_can_t_charge_while_it_draws():
-    class Late(CentralNoise):
-        name = "late"
-
-        def build(self, plan, selection, reading, *, ledger, source):
-            release = super().build(plan, selection, reading, ledger=ledger, source=source)
-            ledger.charge(ledger.entries[-1])
-            return release
-
-    fedhist.register(Late)
+    rule("late", **building(lambda release, ledger: ledger.charge(ledger.entries[-1]) or release))
     with refused(InvalidPlan, "charged-while-drawing"):
         fedhist.simulate(USERS, Small(release="late"), seed=1)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "code"),
-    [
-        ({"scores": np.arange(3)}, "bad-scores"),
-        ({"scores": ["a"] * 128}, "bad-scores"),
-        ({"scores": np.full(128, np.nan)}, "bad-scores"),
-        ({"scores": np.arange(3), "candidates": np.arange(4)}, "bad-scores"),
-        ({"item_thresholds": [1, 2, 3]}, "threshold-out-of-range"),
-    ],
-)
-def test_a_selection_that_can_t_be_shown_is_refused(chosen, code):
-    class Odd(Middle):
-        name = "odd"
-
-        def select(self, plan, statistic, *, source):
-            return replace(super().select(plan, statistic, source=source), **chosen)
-
-    fedhist.register(Odd)
-    with refused(InvalidPlan, code, "selector odd"):
-        fedhist.simulate(USERS, Small(selector="odd"), seed=1)
 
 
 def test_an_engine_that_opens_nothing_is_a_sentence():
     with refused(InvalidInput, "bad-engine"):
         fedhist.simulate(USERS, Small(), engine=lambda population, *, seed, observe: None)
-
-
-def rule_that_builds(name, **changes):
-    class Changed(CentralNoise):
-        def build(self, plan, selection, reading, *, ledger, source):
-            release = super().build(plan, selection, reading, ledger=ledger, source=source)
-            return replace(release, **{field: change(release) for field, change in changes.items()})
-
-    Changed.name = name
-    fedhist.register(Changed)
 
 
 @pytest.mark.parametrize(
@@ -308,13 +253,13 @@ def rule_that_builds(name, **changes):
     ],
 )
 def test_a_rule_that_builds_what_can_t_be_written_releases_nothing(field, change, code):
-    rule_that_builds("odd", **{field: change})
+    rule("odd", **building(lambda release, _: replace(release, **{field: change(release)})))
     with refused(InvalidPlan, code, "rule odd"):
         fedhist.simulate(USERS, Small(release="odd"), seed=1)
 
 
 def test_a_rule_can_t_hide_that_its_noise_has_a_seed():
-    rule_that_builds("unseeded", seeded=lambda release: False)
+    rule("unseeded", **building(lambda release, _: replace(release, seeded=False)))
     assert fedhist.simulate(USERS, Small(release="unseeded"), seed=1).release.seeded
 
 
@@ -332,18 +277,13 @@ def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
 def test_a_measurement_is_of_the_round_that_devices_count_for_it(of):
     """Else a device would take the release for a choice, or for nothing at all."""
 
-    class Elsewhere(ClippedSum):
-        name, releases, round = "elsewhere", ("elsewhere",), of
-
+    says = {"name": "elsewhere", "releases": ("elsewhere",), "round": of}
     with refused(InvalidInput, "wrong-round", of.value):
-        fedhist.register(Elsewhere)
+        fedhist.register(type("Elsewhere", (ClippedSum,), says))
 
 
 def test_a_rule_can_t_release_what_devices_count_as_a_choice():
-    class Tails(CentralNoise):
-        name, measures = "tails", "tail"
-
-    fedhist.register(Tails)
+    rule("tails", measures="tail")
     with refused(InvalidPlan, "wrong-measurement", "tail"):
         check_runnable(Small(release="tails"), simulated=True)
 
@@ -351,58 +291,23 @@ def test_a_rule_can_t_release_what_devices_count_as_a_choice():
 def test_where_the_run_chooses_the_mechanism_a_rule_is_charged_for_what_it_says_and_no_noise_of_ours():
     """Of its noise nothing is known but (epsilon, delta): a tight total can't take it for Gaussian."""
 
-    class Halves(CentralNoise):
-        name = "halves"
+    def charges(self, plan, threshold):
+        (charge,) = CentralNoise.charges(self, plan, threshold)
+        return (replace(charge, epsilon=plan.epsilon / 2, delta=plan.delta / 2, loss=ApproximateLoss()),) * 2
 
-        def charges(self, plan, threshold):
-            (charge,) = super().charges(plan, threshold)
-            return (
-                replace(charge, epsilon=plan.epsilon / 2, delta=plan.delta / 2, loss=ApproximateLoss()),
-            ) * 2
-
-    class Free(CentralNoise):
-        name = "free"
-
-        def charges(self, plan, threshold):
-            return ()
-
-    fedhist.register(Halves)
-    fedhist.register(Free)
+    rule("halves", charges=charges)
     release = fedhist.simulate(USERS, Small(release="halves", mechanism="auto"), seed=1).release
     charge = release.charges[-1]
     assert (len(release.charges), charge.epsilon, charge.delta) == (2, 1.0, release.plan.delta)
     assert isinstance(charge.loss, ApproximateLoss)
-    assert not fedhist.simulate(USERS, Small(release="free", mechanism="auto"), seed=1).release.private
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 1.0, math.inf, math.nan])
 def test_a_rule_can_t_have_less_gaussian_noise_than_epsilon_and_delta_need(multiplier):
-    class Quiet(CentralNoise):
-        name = "quiet"
-
-        def multiplier(self, epsilon, delta):
-            return multiplier
-
-    fedhist.register(Quiet)
+    rule("quiet", multiplier=lambda self, epsilon, delta: multiplier)
     with refused(InvalidPlan, "too-little-noise"):
         Small(release="quiet")
     assert Small(release="quiet", mechanism="laplace").plugins == ("release quiet",)
-
-
-def test_a_rule_can_t_call_itself_private():
-    class Liar(CentralNoise):
-        name = "liar"
-
-        def charges(self, plan, threshold):
-            return ()
-
-        def build(self, plan, selection, reading, *, ledger, source):
-            release = super().build(plan, selection, reading, ledger=ledger, source=source)
-            return replace(release, private=True, charges=())
-
-    fedhist.register(Liar)
-    release = fedhist.simulate(USERS, Small(release="liar"), seed=1).release
-    assert (release.private, len(release.charges)) == (False, 2)
 
 
 def test_a_measurement_answers_under_plans_that_name_it_and_no_others():
@@ -433,17 +338,6 @@ def test_a_selector_reads_a_measurement_of_its_own():
     assert "by-distinct" not in fitting(Small(masking="secagg", participants=8, noise_from="devices"))
 
 
-def unnamed():
-    class Unnamed(Middle):
-        name = ""
-
-    return Unnamed
-
-
-class Unfinished(Selector):
-    name = "unfinished"
-
-
 class TakesArguments(Middle):
     name = "takes-arguments"
 
@@ -451,26 +345,18 @@ class TakesArguments(Middle):
         self.size = size
 
 
-class Offers(TailMeasurement):
-    name = "offers"
-
-
-class ForAll(ClippedSum):
-    name = "for-all"
-
-
 @pytest.mark.parametrize(
     ("thing", "told"),
     [
-        (unnamed(), ("no-name",)),
-        (Unfinished, ("unfinished-plugin",)),
+        (middle(name=""), ("no-name",)),
+        (type("Unfinished", (Selector,), {"name": "unfinished"}), ("unfinished-plugin",)),
         (TakesArguments, ("needs-arguments",)),
         (Fixed, ("built-in-name", "fixed")),
-        (type("Odd", (Middle,), {"name": "Odd Name"}), ("bad-name", "Odd Name")),
-        (type("Odd", (Middle,), {"reads": ("counts",)}), ("bad-reads", "counts")),
+        (middle(name="Odd Name"), ("bad-name", "Odd Name")),
+        (middle(reads=("counts",)), ("bad-reads", "counts")),
         (type("Rule", (CentralNoise,), {"name": "discover"}), ("built-in-name",)),
-        (Offers, ("offers-taken",)),
-        (ForAll, ("not-your-release",)),
+        (type("Offers", (TailMeasurement,), {"name": "offers"}), ("offers-taken",)),
+        (type("ForAll", (ClippedSum,), {"name": "for-all"}), ("not-your-release",)),
         (object(), ("not-a-plugin", "object")),
     ],
 )
@@ -486,14 +372,12 @@ def test_a_cell_that_is_run_again_replaces_and_another_source_is_refused():
     assert SELECTORS["takes-arguments"].size == 4
     fedhist.load_plugin(SAMPLES / "mine.py")
     with refused(InvalidInput, "registered-already", "mine.py"):
-        fedhist.register(type("Mine", (Middle,), {"name": "mine"}))
+        fedhist.register(middle(name="mine"))
     assert SELECTORS["mine"].version == "1.0"
 
 
 def test_a_deployment_charges_what_it_declares(tmp_path):
     """On a transport that is not simulated, through the ledger."""
-    from tests.support.api import Replay
-
     fedhist.register(Middle)
     ledger = Ledger()
     transport = Replay(USERS, fedhist.SeededSource(1))
