@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from fedhist.simulations.faults import FaultReport
 from fedhist.simulations.given_users import check_hiding, with_given_users
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.workbench.spelling import in_python, python_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,12 @@ class Result:
     def to_frame(self) -> Any:
         """Every released item's name, value, estimate and lower limit, see `Release.to_frame`."""
         return self.release.to_frame()
+
+    def plot(self, chart: str | None = None) -> Figure:
+        """A chart with matplotlib, as `fedhist.figure` draws it: the released items unless another one is named."""
+        from fedhist.simulations.workbench.reporting import figure
+
+        return figure(self, chart)
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth or depend on it."""

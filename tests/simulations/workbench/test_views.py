@@ -44,6 +44,12 @@ class TestRows:
         values = [row["value"] for row in private.top(2).to_dict("records")]
         assert values == sorted((row["value"] for row in rows.values()), reverse=True)[:2]
 
+    def test_its_plot_is_the_figure_of_the_released_items(self, private: fedhist.Result) -> None:
+        drawn, same = private.plot(), fedhist.figure(private, "released")
+        assert [one.get_title() for one in drawn.axes] == [one.get_title() for one in same.axes]
+        with refused(fedhist.InvalidInput, "chart-without-data"):
+            private.plot("curve")
+
     def test_an_item_that_was_not_released_is_no_key(self, private: fedhist.Result) -> None:
         assert "tea" in private and "teas" not in private
         with pytest.raises(KeyError, match="did you mean 'tea'"):
