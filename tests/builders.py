@@ -10,13 +10,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, save_npz
@@ -31,6 +32,7 @@ from tests.support.api import (
     RunRecord,
     Total,
     answer,
+    cli,
     entry_counts,
     entry_items,
 )
@@ -175,6 +177,31 @@ class Outcome(NamedTuple):
 
 Fedhist = Callable[..., Outcome]
 """The fixture `fedhist`."""
+
+
+def commands() -> dict[str, Any]:
+    """Every command and group by the words that call it."""
+
+    def below(path: str, command: click.Command | None) -> Iterator[tuple[str, click.Command | None]]:
+        yield path, command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                yield from below(f"{path} {name}", command.get_command(context, name))
+
+    return dict(below("fedhist", cli))
+
+
+def parse(words: list[str]) -> None:
+    """Read the words of a call as the command would, without running it: an unknown flag or choice raises."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="fedhist")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    if "--help" not in words:
+        command.make_context(command.name, list(words), parent=context.parent)
 
 
 def write_records(

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from fedhist import Plan
-from tests.builders import ROOT
-from tests.support.api import MAX_LABEL_BYTES, SELECTORS, KeptItems, cli, fitting
+from tests.builders import ROOT, commands, parse
+from tests.support.api import MAX_LABEL_BYTES, SELECTORS, KeptItems, fitting
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -92,31 +92,13 @@ def fedhist_commands(page: Path) -> Iterator[list[str]]:
                 yield words[1:]
 
 
-def parse(arguments: list[str]) -> None:
-    """Parse a command line as click would, without running it: an unknown flag or choice raises."""
-    command: click.Command = cli
-    context = click.Context(cli, info_name="fedhist")
-    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
-        name, *arguments = arguments
-        found = command.get_command(context, name)
-        assert found is not None, f"there is no command {name}"
-        command, context = found, click.Context(found, info_name=name, parent=context)
-    if "--help" not in arguments:
-        command.make_context(command.name, arguments, parent=context.parent)
-
-
 def all_flags() -> set[str]:
-    def of(command: click.Command) -> Iterator[str]:
-        context = click.Context(command)
-        for parameter in command.get_params(context):
-            yield from (*parameter.opts, *parameter.secondary_opts)
-        if isinstance(command, click.Group):
-            for name in command.list_commands(context):
-                found = command.get_command(context, name)
-                assert found is not None
-                yield from of(found)
-
-    return set(of(cli))
+    return {
+        flag
+        for command in commands().values()
+        for parameter in command.get_params(click.Context(command))
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def anchors(page: Path) -> set[str]:
@@ -180,13 +162,19 @@ def test_commands_parse(page, tmp_path, monkeypatch, no_plugins):
             (tmp_path / file[1]).write_text(text, encoding="utf-8")
     for arguments in fedhist_commands(page):
         try:
-            parse(list(arguments))
+            parse(arguments)
         except click.ClickException as error:
             pytest.fail(f"fedhist {shlex.join(arguments)}: {error.format_message()}")
 
 
 def test_a_wrong_flag_or_choice_in_a_command_is_noticed():
-    for wrong in ("run --epsilons 1", "run --neighbours swap", "ledger show", "ledger limit f --epsilon 1"):
+    for wrong in (
+        "rnu",
+        "run --epsilons 1",
+        "run --neighbours swap",
+        "ledger show",
+        "ledger limit f --epsilon 1",
+    ):
         with pytest.raises(click.ClickException):
             parse(shlex.split(wrong))
 

@@ -77,28 +77,6 @@ def test_what_can_only_be_useless_is_said_when_it_is_made(fedhist: Fedhist, here
     assert "only nodes of Flower" in weak.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--windows", "2020-10-01"), "share a day"),
-        (("--items-file", "missing.txt"), "no such file"),
-        (("--epsilon", "0"), "epsilon"),
-        (("--delta", "2"), "delta"),
-        (("--ledger", "autumn"), "is the ledger"),
-        (("--ledger", "a" * 300), "can't be read"),
-        (("--total-epsilon", "1"), "No such option"),
-    ],
-)
-def test_a_wrong_flag_leaves_nothing_behind(
-    fedhist: Fedhist, here: Path, arguments: tuple[str, ...], says: str
-) -> None:
-    before = files_in(here)
-    said = fedhist(*NEW, *arguments)
-    assert said.code == 2
-    assert says in said.err
-    assert files_in(here) == before
-
-
 def test_columns_of_a_table_without_names_are_numbers(fedhist: Fedhist, here: Path) -> None:
     visits().write_csv("bare.csv", include_header=False)
     made = fedhist(
@@ -188,12 +166,6 @@ def test_a_total_that_the_limit_has_no_room_for_is_noted(fedhist: Fedhist, here:
         made = fedhist(*NEW[:2], f"of-{limit}", *NEW[3:], "--items-file", "shops.txt")
         assert made.code == 0
         assert ("less than the total" in made.out) is (limit == 3)
-
-
-def test_the_help_has_the_defaults_that_hold(fedhist: Fedhist) -> None:
-    said = " ".join(fedhist("campaign", "new", "--help").out.split())
-    assert "[default: closed with --items-file or --bins, else open]" in said
-    assert "[default: a share of the window's epsilon]" in said
 
 
 def test_a_folder_that_the_disk_refuses_is_no_schedule(

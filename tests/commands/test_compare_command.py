@@ -188,41 +188,8 @@ class TestFolder:
         assert fedhist(*call).code == 2
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("arguments", "text"),
-        [
-            (("--selectors", "exponential-v"), "does not go with"),
-            (("--data", "nothing.csv", "--synthetic", "poisson"), "there is no file"),
-            (("--data", "synthetic:zipf?users=5"), "users is given twice"),
-            (("--selectors", "fixed"), "has no threshold"),
-            (("--threshold", "5"), "--threshold needs the selector fixed"),
-            (("--release", "truncated-laplace"), "over closed domains"),
-            (("--epsilon", "1,x"), "not numbers"),
-            (("--delta", "small"), "1/2n"),
-            (("--trials", 0), "--trials"),
-            (("--workers", 0), "--workers"),
-            (("--items", "10,0"), "--items"),
-        ],
-    )
-    def test_a_mistake_is_one_sentence_before_anything_runs(self, fedhist, tmp_path, arguments, text):
-        refused = fedhist("compare", *SMALL, *arguments, "--out", "run")
-        assert refused.code == 2
-        assert text in refused.err
-        assert refused.err.count("\n") == 1
-        assert not (tmp_path / "run").exists()
-
-
 class TestPopulations:
     """Every row can be told from every other, and no flag is passed over in silence."""
-
-    def test_files_of_equal_bytes_are_refused_by_name_before_anything_runs(self, fedhist, tmp_path):
-        for name in ("a.csv", "copy.csv"):
-            (tmp_path / name).write_text(DATA)
-        refused = fedhist("compare", "--data", "a.csv", "--data", "copy.csv", *FEW, "--out", "run")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "a and copy have the same content" in refused.err
-        assert not (tmp_path / "run").exists()
 
     def test_more_top_items_than_there_are_is_one_row_and_is_told(self, fedhist, data):
         shown = fedhist("compare", "--data", data, "--top-items", "3,7,500", *FEW, "--json")

@@ -50,15 +50,6 @@ class TestSentiment140:
         forced = fedhist("paper", "sentiment140", VECTORS / "tweets.csv", "--out", "a.npz", "--force")
         assert forced.code == 0
 
-    @pytest.mark.parametrize("arguments", ["nothing.csv --out a.npz", f"{VECTORS}/visits.csv --out a.npz"])
-    def test_a_mistake_is_one_sentence_and_leaves_nothing(
-        self, fedhist: Fedhist, tmp_path: Path, arguments: str
-    ) -> None:
-        told = fedhist("paper", "sentiment140", *arguments.split())
-        assert told.code == 2
-        assert told.err.startswith("error: ") and told.err.count("\n") == 1
-        assert list(tmp_path.iterdir()) == []
-
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_interrupted_it_leaves_nothing(self, tmp_path: Path, number: signal.Signals) -> None:
         arguments = ["paper", "sentiment140", str(VECTORS / "tweets.csv"), "--out", "a.npz"]

@@ -184,43 +184,6 @@ def test_an_empty_table_is_answered(tmp_path: Path, kind: str, domain: str) -> N
         fedhist.histogram(data, items=items, domain=domain)
 
 
-REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
-    "no number": (("--neighbours", "add-or-remove-one"), "without a number of users"),
-    "a number under zero-out": (
-        ("--users", 30),
-        "runs with --neighbours add-or-remove-one take --users with --data",
-    ),
-    "nodes": (("--engine", "flower-simulation"), "with nodes or faults"),
-    "dropout": (("--dropout", 0.1), "with nodes or faults"),
-    "liars": (("--faulty", "inflate=0.1"), "with nodes or faults"),
-    "masks": (("--masking", "secagg"), "with masking secagg"),
-    "a cohort": (("--minimum-cohort", 5), "with a minimum cohort above 1"),
-    "evaluated": (("--evaluate",), "with an evaluated run"),
-    "too wide": (
-        ("--domain", "open", "--release", "truncated-laplace", "--max-threshold", 2**15),
-        "2,147,483,648 users times max threshold",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_counts_users_is_refused_before_anything_is_written(
-    fedhist: Fedhist, tmp_path: Path, case: str
-) -> None:
-    options, words = REFUSED[case]
-    write_records(tmp_path / "visits.csv", ROWS)
-    (tmp_path / "items.txt").write_text("\n".join(ITEMS))
-    relation = ("--neighbours", "add-or-remove-one", "--users", 30)
-    given = options if "number" in case else (*relation, *options)
-    listed = () if "open" in given else ("--items-file", "items.txt")
-    ledger = () if case in ("liars", "evaluated") else ("--ledger", "l")
-    refused = fedhist("run", "--data", "visits.csv", *listed, *ledger, "--out", "r", *given)
-    assert refused.code == 2
-    assert words in refused.err
-    assert "40" not in refused.err
-    assert files_in(tmp_path) == ["items.txt", "visits.csv"]
-
-
 def test_a_ledger_has_charges_of_one_relation(fedhist: Fedhist, tmp_path: Path) -> None:
     write_records(tmp_path / "visits.csv", ROWS)
     (tmp_path / "items.txt").write_text("\n".join(ITEMS))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedhist import InvalidInput, Plan, read_population, simulate
-from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
+from tests.builders import Fedhist, document_in, write_npz, write_records
 from tests.support.api import ItemOrigin, write_matrix
 from tests.support.refusals import refused
 
@@ -79,35 +79,6 @@ class TestSaid:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
-    def test_a_list_of_items_read_off_the_data_is_refused_with_a_ledger_or_without_the_truth(
-        self, fedhist: Fedhist, table: Path, tmp_path: Path, flags: tuple[str, ...]
-    ) -> None:
-        outcome = fedhist("run", "--data", table, "--domain", "closed", *flags, "--out", "r")
-        assert outcome.code == 2
-        assert outcome.err.startswith("error: the items would be inferred from the data")
-        assert "--items-file" in outcome.err and "--domain open" in outcome.err
-        assert outcome.err.count("\n") == 1
-        assert files_in(tmp_path) == ["t.csv"]
-
-    @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
-    @pytest.mark.parametrize("domain", ["closed", "open"])
-    def test_top_items_are_refused_over_any_domain(
-        self, fedhist: Fedhist, numbered: Path, tmp_path: Path, flags: tuple[str, ...], domain: str
-    ) -> None:
-        outcome = fedhist(
-            "run", "--data", numbered, "--top-items", 2, "--domain", domain, *flags, "--out", "r"
-        )
-        assert outcome.code == 2
-        assert "the top items would be inferred from the data" in outcome.err
-        assert files_in(tmp_path) == ["n.npz"]
-
-    def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
-        outcome = fedhist("run", "--data", "t.csv", "--domain", "closed")
-        assert "inferred from the data" in outcome.err
-        assert "row 1" not in outcome.err
-
     def test_from_python_too(self, table: Path) -> None:
         population = read_population(table)
         plan = Plan(users=population.users, items=population.domain_size)

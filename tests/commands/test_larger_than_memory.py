@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import signal
@@ -72,19 +73,34 @@ def test_the_release_is_the_same_from_memory_from_disk_and_from_many_files(
 
 
 @pytest.mark.usefixtures("_visits")
-def test_a_wrong_limit_is_refused(fedhist: Fedhist) -> None:
-    refused = fedhist("run", "--data", "visits.csv", "--memory", "12 apples")
-    assert refused.code == 2
-    assert "--memory is 12 apples; allowed: a number of bytes from 256MiB on" in refused.err
-
-
-@pytest.mark.usefixtures("_visits")
 def test_a_row_that_is_wrong_is_named_by_its_own_file(fedhist: Fedhist) -> None:
     with Path("parts/day=1/a.csv").open("a") as file:
         file.write("u1,item-1,-4\n")
     refused = fedhist("run", "--data", "parts", *TIGHT)
     assert refused.code == 2
     assert "line 9,002, column 'count', of parts/day=1/a.csv is negative" in refused.err
+
+
+@pytest.mark.usefixtures("_visits")
+@pytest.mark.parametrize("data", ["parts", "parts/**/*"])
+def test_compare_takes_folders_and_patterns(fedhist: Fedhist, data: str) -> None:
+    few = ("--trials", 1, "--selectors", "weighted-quantile", "--workers", 1, "--items-file", "items.txt")
+    assert fedhist("compare", "--data", data, *few, *TIGHT, "--json").code == 0
+
+
+@pytest.mark.usefixtures("_visits")
+def test_a_full_disk_is_one_sentence_and_charges_nothing(
+    fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    arguments = ("run", "--data", "parts", "--domain", "open", "--ledger", "ledger.db", "--quiet")
+    outcome = fedhist(*arguments, *TIGHT)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert outcome.err.startswith("error: temporary data can't be written to ")
+    assert not Path("ledger.db").exists()
 
 
 def test_ctrl_c_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:

@@ -88,22 +88,6 @@ class TestLimit:
         assert fedhist("ledger", "limit", "l.db", "--epsilon", 9, "--delta", 1e-5, "--replace").code == 0
         assert BudgetFile.open(tmp_path / "l.db", create=False).limit == Limit(9, 1e-5)
 
-    @pytest.mark.parametrize(
-        "limit",
-        [
-            *(("--epsilon", epsilon, "--delta", 0) for epsilon in (-1, "nan", "inf")),
-            *(("--epsilon", 1, "--delta", delta) for delta in (-1, 1, "nan")),
-            ("--epsilon", 1),
-        ],
-        ids=str,
-    )
-    def test_one_that_is_none_leaves_no_file(
-        self, fedhist: Fedhist, tmp_path: Path, limit: tuple[object, ...]
-    ) -> None:
-        outcome = fedhist("ledger", "limit", "l.db", *limit)
-        assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
-        assert ("; allowed: a finite --epsilon" if "--delta" in limit else "--delta") in outcome.err
-
 
 class TestClose:
     def test_a_dead_run_counts_what_it_charged_from_then_on(
@@ -115,11 +99,3 @@ class TestClose:
         assert budget.reserved() == Spending()
         assert budget.spent().cost == Cost(0.5, 0)
         assert shown(fedhist)["runs"][1]["status"] == "closed"
-
-    @pytest.mark.parametrize(("run", "why"), [(1, "the number of an open run"), ("last", "integer")])
-    def test_only_an_open_run_can_be_closed(
-        self, fedhist: Fedhist, budget: BudgetFile, run: object, why: str
-    ) -> None:
-        outcome = fedhist("ledger", "close", "l.db", run)
-        assert outcome.code == 2
-        assert why in outcome.err

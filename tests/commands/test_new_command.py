@@ -159,16 +159,6 @@ def test_a_folder_that_exists_is_left_alone(fedhist: Fedhist, app: Path) -> None
     assert {path: path.read_bytes() for path in app.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    "name", ["9lives", "my_app", "app-", "flwr", "été", "a b", "a" * 33, "..", "nowhere/app"]
-)
-def test_a_name_that_flower_refuses_is_refused_first(fedhist: Fedhist, tmp_path: Path, name: str) -> None:
-    done = fedhist("new", str(tmp_path / name))
-    assert done.code == 2
-    assert "allowed" in done.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_missing_is_named_before_the_first_run(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import rows_of, write_npz
+from tests.builders import rows_of
 from tests.support.api import (
     EXPERIMENTS,
     Setup,
@@ -125,11 +125,6 @@ def test_all_methods_of_beyond_cost_the_same_in_all():
 
 
 class TestWords:
-    def test_without_data_it_says_what_is_missing_and_where_to_get_it(self, fedhist, tmp_path):
-        refused = refusal(fedhist("paper", "table-words"))
-        assert "--data" in refused and "help.sentiment140.com" in refused
-        assert not (tmp_path / "fedhist-paper").exists()
-
     def test_other_data_is_shown_and_not_judged(self, paper, tmp_path):
         (tmp_path / "words.csv").write_text(WORDS)
         rows = paper("table-words", "--data", "words.csv")["rows"]
@@ -139,10 +134,6 @@ class TestWords:
         }
         assert all(row["ours"] is not None and "not the paper's data" in row["why"] for row in mine)
         assert len([row for row in rows if row["data"] == "Sent. 140"]) == 6
-
-    def test_files_without_the_words_are_refused(self, fedhist, tmp_path):
-        (tmp_path / "places.csv").write_text("user,item\na,park\nb,park\n")
-        assert "--vocabulary" in refusal(fedhist("paper", "table-words", "--data", "places.csv"))
 
 
 def table_with(items, more=""):
@@ -189,31 +180,3 @@ def test_a_synthetic_population_by_name_is_drawn_from_the_seed(paper, tmp_path):
     expected = materialise(make_population(name, seed=5))
     assert setup.data[0].population.totals().tolist() == expected.totals().tolist()
     assert replace(setup, workers=2).data == setup.data
-
-
-class TestCommand:
-    def test_help_tells_what_each_takes(self, fedhist):
-        for name in [*EXPERIMENTS, "all"]:
-            shown = " ".join(fedhist("paper", name, "--help").out.split())
-            assert "on two cores" in shown and "--quick" in shown
-
-    @pytest.mark.parametrize("out", ["taken", "taken/p"])
-    def test_a_place_where_there_can_be_no_folder_is_one_sentence(self, fedhist, tmp_path, out):
-        (tmp_path / "taken").write_text("dear")
-        refused = refusal(fedhist("paper", "figure-debias", "--quick", "--out", out))
-        assert f"can't write into {out}" in refused
-        assert "finished trials" not in refused
-        assert (tmp_path / "taken").read_text() == "dear"
-
-    def test_a_vocabulary_for_a_file_with_names_is_refused(self, fedhist, tmp_path):
-        (tmp_path / "words.csv").write_text(WORDS)
-        (tmp_path / "v.txt").write_text("the\nyou\ntoday\n")
-        refused = refusal(fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt"))
-        assert "--vocabulary is for a .npz file without names, and words.csv is not one" in refused
-
-    def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
-        write_npz(tmp_path / "m.npz", [[1, 2], [0, 3]])
-        (tmp_path / "v.txt").write_text("the\n")
-        assert "1 names" in refusal(
-            fedhist("paper", "table-words", "--data", "m.npz", "--vocabulary", "v.txt")
-        )

@@ -262,12 +262,6 @@ class TestTimes:
             written.append({path.name: path.read_bytes() for path in Path(folder, "r").iterdir()})
         assert written[0] == written[1]
 
-    def test_the_trace_of_a_private_run_is_shown_by_number(self, fedhist: Fedhist) -> None:
-        assert fedhist(*SMALL, "--no-evaluate", "--trace", "--out", "r").code == 0
-        shown = fedhist("trace", "show", "r").out
-        assert " 1.   Phase" in shown or " 1.   The plan" in shown
-        assert not re.search(r"\d s\b", shown)
-
     def test_with_the_truth_they_are_listed_and_marked(self, fedhist: Fedhist) -> None:
         outcome = fedhist(*SMALL, "--out", "r")
         document = document_in("r")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedhist import BudgetFile, Plan
-from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, write_npz, write_records
+from tests.builders import Fedhist, document_in, files_in, rows_of, write_npz, write_records
 from tests.support.api import carrying_out_module as carrying_out
 
 SMALL = ("run", "--users", 800, "--items", 20)
@@ -222,65 +221,6 @@ class TestResultFolder:
         assert outcome.code == 0
         assert f"written: {names[0]}-2/result.json" in outcome.out
         assert list((tmp_path / names[0]).iterdir()) == []
-
-
-SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
-
-
-# One fault of each kind; the readers' own tests have the others.
-BAD_FILES = {
-    "matrix": ("d.npz", b"PK\x03\x04 this is no archive", "damaged"),
-    "table": ("d.csv", f"{SIMPLE}u3,a,-918273\n".encode(), "line 4, .* is negative"),
-    "nothing": ("d.csv", b"user,item,count\nu,a,-1\n", "is negative"),
-    "suffix": ("d.xlsx", SIMPLE.encode(), "suffix that is not known"),
-}
-
-
-class TestBadInput:
-    """One clear sentence with what is allowed, exit code 2, nothing written, nothing charged."""
-
-    @staticmethod
-    def check(outcome: Outcome, words: str) -> None:
-        assert outcome.code == 2
-        assert outcome.out == ""
-        assert outcome.err.startswith("error: ")
-        assert outcome.err.count("\n") == 1
-        assert "Traceback" not in outcome.err
-        assert re.search(words, outcome.err), outcome.err
-        assert "allowed: " in outcome.err or "--help'" in outcome.err
-
-    @pytest.mark.parametrize("case", BAD_FILES)
-    def test_a_bad_file(self, fedhist: Fedhist, tmp_path: Path, case: str) -> None:
-        name, content, words = BAD_FILES[case]
-        (tmp_path / name).write_bytes(content)
-        outcome = fedhist("run", "--data", name, "--domain", "open", "--out", "r", "--ledger", "l.db")
-        self.check(outcome, words)
-        assert "918273" not in outcome.err
-        assert files_in(tmp_path) == [name]
-
-    @pytest.mark.parametrize("text", ["", "a\nb\na\n", "\xff"])
-    def test_a_bad_items_file(self, fedhist: Fedhist, tmp_path: Path, text: str) -> None:
-        (tmp_path / "d.csv").write_text(SIMPLE)
-        (tmp_path / "items.txt").write_bytes(text.encode("latin-1"))
-        self.check(fedhist("run", "--data", "d.csv", "--items-file", "items.txt", "--out", "r"), "items")
-        self.check(fedhist("run", "--data", "d.csv", "--items-file", "absent", "--out", "r"), "items")
-        assert files_in(tmp_path) == ["d.csv", "items.txt"]
-
-    @pytest.mark.parametrize("kind", ["folder", "file", "link"])
-    def test_an_existing_target_is_never_overwritten(
-        self, fedhist: Fedhist, tmp_path: Path, kind: str
-    ) -> None:
-        target = tmp_path / "r"
-        make = {"folder": target.mkdir, "file": target.touch, "link": lambda: target.symlink_to("nowhere")}
-        make[kind]()
-        self.check(fedhist(*SMALL, "--out", "r", "--ledger", "l.db"), "exists already")
-        assert files_in(tmp_path) == ["r"]
-
-    @pytest.mark.parametrize("target", ["missing/r", "x" * 300, "file.txt/r"])
-    def test_a_target_that_cannot_be_made(self, fedhist: Fedhist, tmp_path: Path, target: str) -> None:
-        (tmp_path / "file.txt").write_text("a file, not a folder")
-        self.check(fedhist(*SMALL, "--out", target, "--ledger", "l.db"), "can't")
-        assert files_in(tmp_path) == ["file.txt"]
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path) -> None:

@@ -176,30 +176,32 @@ def test_the_documented_runs_are_not_warned_of(settings: dict[str, Any]) -> None
 
 
 class TestEndsOfTheRange:
-    def released(self, plan: Plan, threshold: float, values: list[float], error: float = 1.0) -> Release:
-        return Release(
-            plan=plan,
-            threshold=threshold,
-            histogram=np.array(values),
-            standard_error=error,
-            charges=(),
-            private=True,
-            seeded=False,
-        )
-
     plan = Plan(users=5_000, items=4, max_threshold=50.0)
+    little = plan.noise_price * 50 / 4
 
-    def test_a_largest_threshold_that_clips_nobody_is_not_told_to_be_too_low(self) -> None:
-        (note,) = release_advice(self.released(self.plan, 50.0, [9e4] * 4))
-        assert "if hardly any is, the range is wide enough" in note
-        assert "if many users are above it" in note
-
-    def test_a_largest_threshold_whose_noise_outweighs_the_counts_is_too_high(self) -> None:
-        little = self.plan.noise_price * 50 / 4
-        (note,) = release_advice(self.released(self.plan, 50.0, [0.9 * little] * 4))
-        assert "lower --max-threshold" in note
-        (note,) = release_advice(self.released(self.plan, 50.0, [1.1 * little] * 4))
-        assert "a higher --max-threshold loses less" in note
+    @pytest.mark.parametrize(
+        ("changes", "threshold", "value", "words"),
+        [
+            ({}, 50.0, 9e4, ("if hardly any is, the range is wide enough", "if many users are above it")),
+            ({}, 50.0, 0.9 * little, ("lower --max-threshold",)),
+            ({}, 50.0, 1.1 * little, ("a higher --max-threshold loses less",)),
+            ({"users": 50}, 50.0, 9e4, ("close to chance",)),
+            ({"users": 50}, 1.0, 9e4, ("close to chance",)),
+            ({}, 1.0, 1.0, ("raise --epsilon",)),
+            ({}, 1.0, 1_000.0, ()),
+            ({"min_threshold": 8.0}, 8.0, 1_000.0, ("a lower --min-threshold may lose less",)),
+            ({}, 20.0, 1.0, ()),
+            ({"selector": "fixed", "threshold": 50.0}, 50.0, 1.0, ()),
+        ],
+    )
+    def test_a_threshold_at_an_end_says_what_it_may_mean_and_no_other_does(
+        self, changes: dict[str, Any], threshold: float, value: float, words: tuple[str, ...]
+    ) -> None:
+        plan = replace(self.plan, **changes)
+        values = np.full(4, value)
+        notes = release_advice(Release(plan, threshold, values, 1.0, charges=(), private=True, seeded=False))
+        assert len(notes) == bool(words)
+        assert all(one in notes[0] for one in words)
 
     def test_the_rule_behind_it_holds_for_the_exact_sums_of_clipped_users(self) -> None:
         """Counts that are left are at least C times the weight above C, whoever the users are."""
@@ -210,26 +212,6 @@ class TestEndsOfTheRange:
             left = (rows * np.minimum(1, bound / norms)[:, None]).sum()
             weight = (rows.sum(axis=1) / norms)[norms > bound].sum()
             assert left >= bound * weight
-
-    def test_an_end_that_was_chosen_by_chance_says_so(self) -> None:
-        few = replace(self.plan, users=50)
-        (high,) = release_advice(self.released(few, 50.0, [9e4] * 4))
-        (low,) = release_advice(self.released(few, 1.0, [9e4] * 4))
-        assert "close to chance" in high
-        assert "close to chance" in low
-
-    def test_a_smallest_threshold_is_too_little_budget_or_users_with_one_count(self) -> None:
-        (note,) = release_advice(self.released(self.plan, 1.0, [1.0] * 4))
-        assert "raise --epsilon" in note
-        assert release_advice(self.released(self.plan, 1.0, [1_000.0] * 4)) == []
-        higher = replace(self.plan, min_threshold=8.0)
-        (note,) = release_advice(self.released(higher, 8.0, [1_000.0] * 4))
-        assert "a lower --min-threshold may lose less" in note
-
-    def test_a_threshold_inside_the_range_or_fixed_is_left_alone(self) -> None:
-        assert release_advice(self.released(self.plan, 20.0, [1.0] * 4)) == []
-        fixed = replace(self.plan, selector="fixed", threshold=50.0)
-        assert release_advice(self.released(fixed, 50.0, [1.0] * 4)) == []
 
     @pytest.mark.parametrize("settings", [{}, {"release": "truncated-laplace"}])
     def test_nothing_released_names_what_it_takes(self, settings: dict[str, Any]) -> None:

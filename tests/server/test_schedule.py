@@ -12,29 +12,25 @@ from tests.support.api import MAX_WINDOWS, InvalidPlan, even_split, planned_char
 from tests.support.refusals import refused
 
 
-def texts(*written: str) -> list[str]:
-    return [window.text for window in windows_in(written)]
-
-
-def test_weeks_days_months_and_years_from_first_to_last() -> None:
-    assert texts("2026-W51..2027-W02") == ["2026-W51", "2026-W52", "2026-W53", "2027-W01", "2027-W02"]
-    assert texts("2026-02-27..2026-03-02") == ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
-    assert texts("2026-11..2027-02") == ["2026-11", "2026-12", "2027-01", "2027-02"]
-    assert texts("2026..2028") == ["2026", "2027", "2028"]
-    assert texts("2026-11-01/2026-11-10..2026-11-21/2026-11-30") == [
-        "2026-11-01/2026-11-10",
-        "2026-11-11/2026-11-20",
-        "2026-11-21/2026-11-30",
-    ]
-
-
-def test_a_number_from_the_first_on() -> None:
-    assert texts("2026-W40x3") == ["2026-W40", "2026-W41", "2026-W42"]
-    assert texts("2024-02x2") == ["2024-02", "2024-03"]
-
-
-def test_lists_are_put_in_order() -> None:
-    assert texts("2026-11, 2026-W40", "2026-10-20") == ["2026-W40", "2026-10-20", "2026-11"]
+@pytest.mark.parametrize(
+    ("written", "windows"),
+    [
+        ("2026-W51..2027-W02", "2026-W51 2026-W52 2026-W53 2027-W01 2027-W02"),
+        ("2026-02-27..2026-03-02", "2026-02-27 2026-02-28 2026-03-01 2026-03-02"),
+        ("2026-11..2027-02", "2026-11 2026-12 2027-01 2027-02"),
+        ("2026..2028", "2026 2027 2028"),
+        (
+            "2026-11-01/2026-11-10..2026-11-21/2026-11-30",
+            "2026-11-01/2026-11-10 2026-11-11/2026-11-20 2026-11-21/2026-11-30",
+        ),
+        ("2026-W40x3", "2026-W40 2026-W41 2026-W42"),
+        ("2024-02x2", "2024-02 2024-03"),
+        (["2026-11, 2026-W40", "2026-10-20"], "2026-W40 2026-10-20 2026-11"),
+    ],
+)
+def test_windows_are_listed_in_order(written: str | list[str], windows: str) -> None:
+    lists = [written] if isinstance(written, str) else written
+    assert [window.text for window in windows_in(lists)] == windows.split()
 
 
 @pytest.mark.parametrize(

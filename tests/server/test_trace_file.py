@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,15 +143,8 @@ class TestOutsideOfSimulations:
 
 class TestStrictReading:
     @pytest.fixture
-    def lines(self, tmp_path: Path) -> list[str]:
-        path = written(tmp_path, StateEntered("planned", None), answer(1), round_end(), END)
-        return path.read_text().splitlines()
-
-    def check_refused(self, tmp_path: Path, lines: list[str], code: str, *named: str) -> None:
-        path = tmp_path / "changed.jsonl"
-        path.write_text("\n".join(lines) + "\n")
-        with refused(InvalidFile, code, *named):
-            read_trace(path)
+    def path(self, tmp_path: Path) -> Path:
+        return written(tmp_path, StateEntered("planned", None), answer(1), round_end(), END)
 
     @pytest.mark.parametrize(
         ("number", "line", "code"),
@@ -165,37 +159,30 @@ class TestStrictReading:
             (3, '{"event": "phase", "phase": "a", "seconds": 1}', "no-time"),
             (3, '{"at": -1, "event": "phase", "phase": "a", "seconds": 1}', "time-runs-back"),
             (3, '{"at": 1.5, "event": "phase", "phase": "a"}', "wrong-fields"),
+            (6, '{"at": 99, "event": "phase", "phase": "a", "seconds": 1}', "after-the-end"),
         ],
     )
-    def test_a_damaged_line_is_named(
-        self, tmp_path: Path, lines: list[str], number: int, line: str, code: str
-    ) -> None:
-        lines[number - 1] = line
-        self.check_refused(tmp_path, lines, code, f"line {number} ")
-
-    def test_a_line_after_the_end(self, tmp_path: Path, lines: list[str]) -> None:
-        lines[2] = lines[-1].replace(lines[-1].split(",")[0], '{"at": 1.5')
-        self.check_refused(tmp_path, lines, "after-the-end", "line 4 ")
+    def test_a_damaged_line_is_named(self, path: Path, number: int, line: str, code: str) -> None:
+        lines = path.read_text().splitlines()
+        lines[number - 1 : number] = [line]
+        path.write_text("\n".join(lines) + "\n")
+        with refused(InvalidFile, code, f"line {number} "):
+            read_trace(path)
 
     @pytest.mark.parametrize(
         ("change", "code"),
         [
-            ({"trace": 1}, "other-version"),
-            ({"plan": Plan(users=10, items=3, epsilon=50.0).to_json()}, "other-plan"),
+            (lambda text: text.replace('"trace": 3', '"trace": 1', 1), "other-version"),
+            (lambda text: text.replace('"epsilon": 1.0', '"epsilon": 50.0', 1), "other-plan"),
+            (lambda text: text[: text.rindex("\n", 0, -1) + 1], "no-end"),
+            (lambda text: text[:-5], "cut-off"),
         ],
     )
-    def test_another_version_or_plan(
-        self, tmp_path: Path, lines: list[str], change: dict[str, Any], code: str
+    def test_another_version_or_plan_or_an_end_that_is_missing(
+        self, path: Path, change: Callable[[str], str], code: str
     ) -> None:
-        self.check_refused(tmp_path, [json.dumps(json.loads(lines[0]) | change), *lines[1:]], code)
-
-    def test_a_trace_that_stops_early(self, tmp_path: Path, lines: list[str]) -> None:
-        self.check_refused(tmp_path, lines[:-1], "no-end")
-
-    def test_a_cut_off_line(self, tmp_path: Path, lines: list[str]) -> None:
-        path = tmp_path / "cut.jsonl"
-        path.write_text("\n".join(lines)[:-5])
-        with refused(InvalidFile, "cut-off", len(lines)):
+        path.write_text(change(path.read_text()))
+        with refused(InvalidFile, code):
             read_trace(path)
 
     def test_no_file_and_no_text(self, tmp_path: Path) -> None:
