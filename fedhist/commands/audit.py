@@ -27,8 +27,9 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """Run the installed mechanisms end to end against worst-case neighbours.
 
     Each check computes a lower confidence bound of epsilon, at the delta that the ledger claims, and fails if the bound
-    is above the claimed epsilon. If all mechanisms keep their promises, an audit fails once in a thousand times. It can
-    show that a promise is broken, never that it is kept. With --plugin, the methods of those files alone are audited.
+    is above the claimed epsilon; one asks a device as a lying server would. If all mechanisms keep their promises, an
+    audit fails once in a thousand times. It can show that a promise is broken, never that it is kept. With --plugin,
+    the methods of those files alone are audited.
     """
     from fedhist.auditing import audited
     from fedhist.protocol.plugins import registered
