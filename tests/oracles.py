@@ -6,7 +6,7 @@ import math
 
 import mpmath
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from tests.support.api import Floats, OpenNoise
 
@@ -17,6 +17,18 @@ def gaussian_delta(multiplier: float | mpmath.mpf, epsilon: float | mpmath.mpf) 
         z, e = mpmath.mpf(multiplier), mpmath.mpf(epsilon)
         near, far = ((e * z + sign / (2 * z)) / mpmath.sqrt(2) for sign in (-1, 1))
         return (mpmath.erfc(near) - mpmath.exp(e) * mpmath.erfc(far)) / 2
+
+
+def gaussian_deltas(multiplier: float, epsilons: Floats | float) -> Floats:
+    """`gaussian_delta` of many epsilons at once, in doubles."""
+    near, far = (sign / (2 * multiplier) - np.asarray(epsilons) * multiplier for sign in (1, -1))
+    return np.asarray(special.ndtr(near) - np.exp(epsilons + special.log_ndtr(far)))
+
+
+def gaussian_chances(variance: float, reach: int) -> Floats:
+    """P(z) of the discrete Gaussian cut at +-reach, for z from -reach to reach: weights over their sum."""
+    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * variance))
+    return np.asarray(weights / weights.sum())
 
 
 def laplace_chances(scale: float, reach: int) -> Floats:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import stats
 
 from fedhist import Neighbours, Plan, SeededSource
+from tests.oracles import gaussian_chances, gaussian_deltas
 from tests.support.api import (
     WIDEST,
     Discovery,
@@ -54,24 +55,10 @@ def terms_of(
     )
 
 
-def chances(variance: float, reach: int) -> Floats:
-    """Of the discrete Gaussian, at -reach to reach."""
-    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * variance))
-    return weights / weights.sum()
-
-
 def passing(variance: float, bar: int, weight: int) -> float:
     """The chance that a key of this weight passes the bar."""
     reach = math.ceil(12 * math.sqrt(variance)) + bar
-    return float(chances(variance, reach)[reach + bar - weight + 1 :].sum())
-
-
-def gaussian_delta(precision: float, epsilon: Floats | float) -> Floats:
-    """Of a Gaussian mechanism (Balle & Wang 2018)."""
-    shift = math.sqrt(precision)
-    epsilons = np.asarray(epsilon, dtype=np.float64)
-    above = special.ndtr(shift / 2 - epsilons / shift)
-    return np.asarray(above - np.exp(epsilons + special.log_ndtr(-shift / 2 - epsilons / shift)))
+    return float(gaussian_chances(variance, reach)[reach + bar - weight + 1 :].sum())
 
 
 # --- Keys of one user alone.
@@ -140,13 +127,13 @@ def shown_delta(terms: Discovery, one: World, other: World, epsilon: float) -> f
 
     More than a run shows. A second look is taken if the first value is small, as it would be by its coverage.
     """
-    release = [1 / terms.release_multiplier(share) ** 2 for share in terms.shares]
+    release = [terms.release_multiplier(share) for share in terms.shares]
     coarse, fine = float(terms.variances[0]), float(terms.variances[-1])
     reach = math.ceil(6.5 * math.sqrt(coarse)) + 2 * ONE
     first = np.arange(-reach, reach + 1)
 
     def first_chances(of: World) -> Floats:
-        return np.asarray(np.roll(chances(coarse, reach), of.weight))
+        return np.asarray(np.roll(gaussian_chances(coarse, reach), of.weight))
 
     both = [(first_chances(of), of) for of in (one, other)]
     second = first < ONE if len(terms.shares) > 1 else np.zeros(len(first), dtype=bool)
@@ -173,11 +160,11 @@ def shown_delta(terms: Discovery, one: World, other: World, epsilon: float) -> f
     return total
 
 
-def _rest(p: Floats, q: Floats, precision: float, epsilon: float) -> float:
+def _rest(p: Floats, q: Floats, multiplier: float, epsilon: float) -> float:
     """What a Gaussian mechanism adds after results of these chances in both worlds."""
     seen = p > 1e-18
     losses = np.log(p[seen]) - np.log(np.maximum(q[seen], 1e-300))
-    return float((p[seen] * gaussian_delta(precision, epsilon - losses)).sum())
+    return float((p[seen] * gaussian_deltas(multiplier, epsilon - losses)).sum())
 
 
 PAIRS = {
@@ -196,7 +183,7 @@ def test_neighbours_are_as_near_as_the_ledger_says(shares: tuple[float, ...], pa
     terms = terms_of(shares)
     one, other = (world(terms, *described) for described in PAIRS[pair])
     for epsilon in EPSILONS:
-        charged = float(gaussian_delta(1 / terms.multiplier**2, epsilon)) + terms.bar_delta
+        charged = float(gaussian_deltas(terms.multiplier, epsilon)) + terms.bar_delta
         assert shown_delta(terms, one, other, epsilon) <= charged
 
 
@@ -206,7 +193,7 @@ def test_replaced_users_with_own_keys_on_both_sides_are_as_near(shares: tuple[fl
     one, other = world(terms, 2 * ONE, 0, 1), world(terms, ONE, 4, 4)
     both = world(terms, ONE + ONE // 2, 3, 4)
     for first, second in ((one, other), (other, both), (both, other)):
-        charged = float(gaussian_delta(1 / terms.multiplier**2, 0.3)) + terms.bar_delta
+        charged = float(gaussian_deltas(terms.multiplier, 0.3)) + terms.bar_delta
         assert shown_delta(terms, first, second, 0.3) <= charged
 
 
@@ -214,7 +201,7 @@ def test_the_oracle_comes_near_the_charge_of_the_noise() -> None:
     """Else a pass would prove nothing: one user on a key that both have, without a bar in the way."""
     terms = terms_of(SHARES, multiplier=1.5, delta=1e-9)
     one, other = world(terms, 2 * ONE, 0, 1), world(terms, ONE, 0, 0)
-    charged = float(gaussian_delta(1 / terms.multiplier**2, 0.3))
+    charged = float(gaussian_deltas(terms.multiplier, 0.3))
     assert 0.85 * charged < shown_delta(terms, one, other, 0.3) <= charged
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedhist import SeededSource, SystemSource
-from tests.oracles import chi_square_p
+from tests.oracles import chi_square_p, gaussian_chances
 from tests.support.api import Floats, Integers, Share, laplace_scale, negative_binomial, uniform_from_one
 
 DRAWS = 200_000
@@ -27,8 +27,8 @@ def laplace_pmf(xs: Integers, scale: float) -> Floats:
 
 
 def gaussian_pmf(xs: Integers, variance: float) -> Floats:
-    far = np.arange(-int(40 * variance**0.5), int(40 * variance**0.5) + 1)
-    return np.exp(-(xs**2) / (2 * variance)) / np.exp(-(far**2) / (2 * variance)).sum()
+    reach = 60 + int(40 * variance**0.5)
+    return gaussian_chances(variance, reach)[xs + reach]
 
 
 def p_value(draws: Integers, reach: int, pmf: Floats) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from tests.support.api import (
     AbortReason,
     Checked,
     Finished,
-    GraphParameters,
     Masked,
     Shared,
     save,
@@ -40,19 +40,13 @@ def assert_aborts(play: Any, message: bytes, reason: AbortReason, me: int = ME) 
         assert play.peek(me, later, state) == (state, b"")
 
 
-def rewrite_roster(play: Any, **changes: Any) -> bytes:
+def rewrite_roster(play: Any, edit: Any = list, **changes: Any) -> bytes:
     """The roster of ME with other parameters, or with `edit` applied to its list of (id, body)."""
     parameters, neighbours = wire.decode_roster(play.inbox[ME], play.terms)
     entries = [(peer, bytearray(advert.unsigned + advert.signature)) for peer, advert in neighbours.items()]
-    entries = changes.pop("edit", lambda entries: entries)(entries)
-    fields = {
-        "devices": parameters.devices,
-        "neighbours": parameters.neighbours,
-        "threshold": parameters.threshold,
-    }
     return wire.encode_roster(
-        GraphParameters(**(fields | changes)),
-        [wire.roster_entry(peer, bytes(body)) for peer, body in entries],
+        replace(parameters, **changes),
+        [wire.roster_entry(peer, bytes(body)) for peer, body in edit(entries)],
         play.terms,
     )
 
@@ -72,65 +66,57 @@ class TestRoster:
         assert isinstance(cohort.peek(ME, rewrite_roster(cohort))[0], Shared)
 
     @pytest.mark.parametrize("place", [0, 32])
-    @pytest.mark.parametrize("point", sorted(LOW_ORDER))
-    def test_a_key_of_low_order(self, play: Any, point: bytes, place: int) -> None:
+    def test_a_key_of_low_order_or_of_another_neighbour_or_its_own(self, play: Any, place: int) -> None:
         cohort = play().until("roster")
-        for high_bit in (0, 0x80):
-            key = point[:-1] + bytes([point[-1] | high_bit])
-            assert_aborts(cohort, rewrite_roster(cohort, edit=with_key(place, key)), AbortReason.BAD_KEY)
-
-    @pytest.mark.parametrize("place", [0, 32])
-    def test_a_key_of_another_neighbour_or_its_own(self, play: Any, place: int) -> None:
-        cohort = play().until("roster")
+        low = [point[:-1] + bytes([point[-1] | high]) for point in sorted(LOW_ORDER) for high in (0, 0x80)]
         _, neighbours = wire.decode_roster(cohort.inbox[ME], cohort.terms)
         first, second = list(neighbours.values())[:2]
         mine = cohort.states[ME]
-        own = (mine.box_pair.public, mine.mask_pair.public)
-        for key in (first.box_key, first.mask_key, (second.mask_key, second.box_key)[place // 32], *own):
-            assert_aborts(cohort, rewrite_roster(cohort, edit=with_key(place, key)), AbortReason.REPEATED_KEY)
+        used = [first.box_key, first.mask_key, (second.mask_key, second.box_key)[place // 32]]
+        used += [mine.box_pair.public, mine.mask_pair.public]
+        for keys, reason in ((low, AbortReason.BAD_KEY), (used, AbortReason.REPEATED_KEY)):
+            for key in keys:
+                assert_aborts(cohort, rewrite_roster(cohort, with_key(place, key)), reason)
 
     @pytest.mark.parametrize(
-        ("edit", "reason"),
+        ("settings", "changes", "reason"),
         [
-            (lambda entries: entries[:-1], AbortReason.WRONG_NEIGHBOURS),
-            (lambda entries: [*entries, (999, bytearray(range(96)))], AbortReason.WRONG_NEIGHBOURS),
-            (lambda entries: [], AbortReason.WRONG_NEIGHBOURS),
-            (lambda entries: [(ME, entries[0][1]), *entries[1:]], AbortReason.WRONG_NEIGHBOURS),
-            (lambda entries: [entries[0], *entries[:-1]], AbortReason.MALFORMED),
-            (lambda entries: entries[::-1], AbortReason.MALFORMED),
+            ({}, {"edit": lambda entries: entries[:-1]}, AbortReason.WRONG_NEIGHBOURS),
+            ({}, {"edit": lambda entries: [*entries, (999, bytes(range(96)))]}, AbortReason.WRONG_NEIGHBOURS),
+            ({}, {"edit": lambda entries: []}, AbortReason.WRONG_NEIGHBOURS),
+            (
+                {},
+                {"edit": lambda entries: [(ME, entries[0][1]), *entries[1:]]},
+                AbortReason.WRONG_NEIGHBOURS,
+            ),
+            ({}, {"edit": lambda entries: [entries[0], *entries[:-1]]}, AbortReason.MALFORMED),
+            ({}, {"edit": lambda entries: entries[::-1]}, AbortReason.MALFORMED),
+            *(
+                ({"devices": 5}, changes, AbortReason.UNSAFE_GRAPH)
+                for changes in (
+                    {"threshold": 1},
+                    {"threshold": 2},
+                    {"threshold": 4},
+                    {"neighbours": 2},
+                    {"devices": 6},
+                    {"devices": 2},
+                )
+            ),
+            # A sparse graph that is too thin.
+            (
+                {"devices": 100},
+                {"neighbours": 14, "edit": lambda entries: entries[:14]},
+                AbortReason.UNSAFE_GRAPH,
+            ),
+            ({"devices": 100}, {"threshold": 5}, AbortReason.UNSAFE_GRAPH),
+            ({"devices": 6, "minimum": 6}, {"devices": 5}, AbortReason.TOO_FEW),
         ],
-        ids=["fewer", "more", "none", "itself", "one twice", "out of order"],
     )
-    def test_a_wrong_list_of_neighbours(self, play: Any, edit: Any, reason: AbortReason) -> None:
-        cohort = play(8).until("roster")
-        assert_aborts(cohort, rewrite_roster(cohort, edit=edit), reason)
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"threshold": 1},
-            {"threshold": 2},
-            {"threshold": 4},
-            {"neighbours": 2},
-            {"devices": 6},
-            {"devices": 2},
-        ],
-        ids=str,
-    )
-    def test_parameters_other_than_the_safe_ones(self, play: Any, changes: dict[str, int]) -> None:
-        cohort = play().until("roster")
-        assert_aborts(cohort, rewrite_roster(cohort, **changes), AbortReason.UNSAFE_GRAPH)
-
-    def test_a_sparse_graph_that_is_too_thin(self, play: Any) -> None:
-        cohort = play(100).until("roster")
-        thin = rewrite_roster(cohort, neighbours=14, edit=lambda entries: entries[:14])
-        low = rewrite_roster(cohort, threshold=5)
-        for message in (thin, low):
-            assert_aborts(cohort, message, AbortReason.UNSAFE_GRAPH)
-
-    def test_fewer_devices_than_agreed(self, play: Any) -> None:
-        cohort = play(6, minimum=6).until("roster")
-        assert_aborts(cohort, rewrite_roster(cohort, devices=5), AbortReason.TOO_FEW)
+    def test_wrong_neighbours_and_parameters_other_than_the_safe_ones(
+        self, play: Any, settings: dict[str, int], changes: dict[str, Any], reason: AbortReason
+    ) -> None:
+        cohort = play(**({"devices": 8} | settings)).until("roster")
+        assert_aborts(cohort, rewrite_roster(cohort, **changes), reason)
 
     def test_another_session(self, play: Any) -> None:
         cohort, other = play().until("roster"), play(session=2).until("roster")
@@ -149,9 +135,6 @@ class TestBoxes:
         assert isinstance(state, Checked)
         assert wire.decode_ids(reply, Kind.COMPLAINTS, cohort.terms) == accused
         assert list(state.shares) == list(state.mask_keys) == [i for i in cohort.ids[1:] if i not in accused]
-
-    def test_good_ones_are_no_reason_to_complain(self, play: Any) -> None:
-        self.assert_complains(play().until("boxes"), lambda boxes: boxes)
 
     @pytest.mark.parametrize("place", [0, 12, 40, 93])
     def test_a_tampered_one(self, play: Any, place: int) -> None:
@@ -173,36 +156,28 @@ class TestBoxes:
             cohort, lambda boxes: [(sender, box if sender == 19 else own) for sender, own in boxes], 19
         )
 
-    def test_two_swapped(self, play: Any) -> None:
-        cohort = play().until("boxes")
-        swap = lambda boxes: [(boxes[0][0], boxes[1][1]), (boxes[1][0], boxes[0][1]), *boxes[2:]]  # noqa: E731
-        self.assert_complains(cohort, swap, 13, 16)
-
-    def test_another_receivers(self, play: Any) -> None:
-        cohort = play().until("boxes")
-        others = dict(wire.decode_boxes(cohort.inbox[13], Kind.BOXES, cohort.terms))
-        replace = lambda boxes: [(sender, others.get(sender, box)) for sender, box in boxes]  # noqa: E731
-        self.assert_complains(cohort, replace, 16, 19, 22)
-
-    def test_its_own_sent_back(self, play: Any) -> None:
-        cohort = play().until("roster")
+    def test_those_of_others_and_of_another_session(self, play: Any) -> None:
+        cohort, other = play().until("roster"), play(session=2).until("boxes")
         _, reply = cohort.peek(ME, cohort.inbox[ME])
-        mine = dict(wire.decode_boxes(reply, Kind.SHARES, cohort.terms))
         cohort.answer()
-        back = lambda boxes: [(sender, mine[sender]) for sender, _ in boxes]  # noqa: E731
-        self.assert_complains(cohort, back, 13, 16, 19, 22)
-
-    def test_one_replayed_from_another_session(self, play: Any) -> None:
-        cohort, other = play().until("boxes"), play(session=2).until("boxes")
-        old = dict(wire.decode_boxes(other.inbox[ME], Kind.BOXES, other.terms))
-        replay = lambda boxes: [(sender, old[sender]) for sender, _ in boxes]  # noqa: E731
-        # The seeded devices have the same keys in both sessions: only the binding to the session differs.
-        self.assert_complains(cohort, replay, 13, 16, 19, 22)
-
-    def test_a_strangers(self, play: Any) -> None:
-        cohort = play().until("boxes")
-        stranger = lambda boxes: [*boxes, (999, boxes[0][1])]  # noqa: E731
-        assert_aborts(cohort, self.edited(cohort, stranger), AbortReason.STRANGER)
+        good, thirds, old = (
+            dict(wire.decode_boxes(sums.inbox[device], Kind.BOXES, sums.terms))
+            for sums, device in ((cohort, ME), (cohort, 13), (other, ME))
+        )
+        for boxes, accused in (
+            (good, ()),
+            (good | {13: good[16], 16: good[13]}, (13, 16)),
+            # Another receiver's.
+            (good | thirds, (16, 19, 22)),
+            # Its own, sent back.
+            (dict(wire.decode_boxes(reply, Kind.SHARES, cohort.terms)), (13, 16, 19, 22)),
+            # The seeded devices have the same keys in both sessions: only the binding to the session differs.
+            (old, (13, 16, 19, 22)),
+        ):
+            taken = [(sender, boxes[sender]) for sender in good]
+            self.assert_complains(cohort, lambda _, taken=taken: taken, *accused)
+        with_stranger = self.edited(cohort, lambda boxes: [*boxes, (999, boxes[0][1])])
+        assert_aborts(cohort, with_stranger, AbortReason.STRANGER)
 
     def test_fewer_than_the_threshold(self, play: Any) -> None:
         cohort = play(9).until("boxes")
@@ -210,39 +185,48 @@ class TestBoxes:
         assert_aborts(cohort, self.edited(cohort, lambda boxes: boxes[:4]), AbortReason.TOO_FEW)
 
 
+def peers(cohort: Any, *ids: int) -> bytes:
+    return wire.encode_ids(Kind.PEERS, ids, cohort.terms)
+
+
+def unmask(cohort: Any, *dead: int) -> bytes:
+    return wire.encode_unmask(dead, b"", cohort.terms)
+
+
+@pytest.mark.parametrize(
+    ("stage", "request_with", "ids", "reason"),
+    [
+        ("peers", peers, (13, 16, 19, 22, 25, 999), AbortReason.STRANGER),
+        ("peers", peers, (ME, 13, 16, 19, 22, 25), AbortReason.STRANGER),
+        ("peers", peers, (13, 13, 16, 19, 22, 25), AbortReason.MALFORMED),
+        ("peers", peers, (16, 13, 19, 22, 25), AbortReason.MALFORMED),
+        ("peers", peers, (13, 16, 19, 22), AbortReason.TOO_FEW),
+        ("peers", peers, (), AbortReason.TOO_FEW),
+        ("unmask", unmask, (999,), AbortReason.STRANGER),
+        ("unmask", unmask, (ME,), AbortReason.STRANGER),
+        ("unmask", unmask, (13, 13), AbortReason.MALFORMED),
+        ("unmask", unmask, (16, 13), AbortReason.MALFORMED),
+        ("unmask", unmask, (13, 16, 19, 22), AbortReason.TOO_FEW),
+    ],
+)
+def test_a_wrong_list_of_peers_or_of_the_dead(
+    play: Any, stage: str, request_with: Any, ids: tuple[int, ...], reason: AbortReason
+) -> None:
+    cohort = play(9).until(stage)
+    assert_aborts(cohort, request_with(cohort, *ids), reason)
+
+
 class TestPeers:
-    def peers(self, cohort: Any, *ids: int) -> bytes:
-        return wire.encode_ids(Kind.PEERS, ids, cohort.terms)
-
     def test_it_masks_with_exactly_these_and_keeps_shares_of_no_others(self, play: Any) -> None:
-        cohort = play(9).until("peers")
-        state, _ = cohort.peek(ME, self.peers(cohort, *cohort.ids[2:]))
-        assert isinstance(state, Masked)
-        assert list(state.shares) == cohort.ids[2:]
-
-    @pytest.mark.parametrize(
-        ("ids", "reason"),
-        [
-            ((13, 16, 19, 22, 25, 999), AbortReason.STRANGER),
-            ((ME, 13, 16, 19, 22, 25), AbortReason.STRANGER),
-            ((13, 13, 16, 19, 22, 25), AbortReason.MALFORMED),
-            ((16, 13, 19, 22, 25), AbortReason.MALFORMED),
-            ((13, 16, 19, 22), AbortReason.TOO_FEW),
-            ((), AbortReason.TOO_FEW),
-        ],
-    )
-    def test_a_wrong_list(self, play: Any, ids: tuple[int, ...], reason: AbortReason) -> None:
-        cohort = play(9).until("peers")
-        assert_aborts(cohort, self.peers(cohort, *ids), reason)
-
-    def test_one_whose_box_did_not_open(self, play: Any) -> None:
-        """Nobody could undo the mask with it from a share that this device has, so it is not masked with."""
+        """Nor with one whose box did not open: nobody could undo that mask from a share that this device has."""
         cohort = play(9).until("boxes")
         boxes = wire.decode_boxes(cohort.inbox[ME], Kind.BOXES, cohort.terms)
         boxes[0] = boxes[0][0], bytes(len(boxes[0][1]))
         cohort.states[ME], _ = cohort.peek(ME, wire.encode_boxes(Kind.BOXES, boxes, cohort.terms))
-        assert_aborts(cohort, self.peers(cohort, *cohort.ids[1:]), AbortReason.STRANGER)
-        assert isinstance(cohort.peek(ME, self.peers(cohort, *cohort.ids[2:]))[0], Masked)
+        assert_aborts(cohort, peers(cohort, *cohort.ids[1:]), AbortReason.STRANGER)
+        state, _ = cohort.peek(ME, peers(cohort, *cohort.ids[3:]))
+        assert isinstance(state, Masked)
+        assert list(state.shares) == cohort.ids[3:]
 
     def test_a_missing_vector_is_the_callers_mistake(self, play: Any) -> None:
         cohort = play().until("peers")
@@ -252,35 +236,18 @@ class TestPeers:
 
 
 class TestUnmask:
-    def request(self, cohort: Any, *dead: int) -> bytes:
-        return wire.encode_unmask(dead, b"", cohort.terms)
-
     def test_one_kind_of_share_of_each_neighbour(self, play: Any) -> None:
         cohort = play(9).until("unmask")
-        state, reply = cohort.peek(ME, self.request(cohort, 13, 19))
+        state, reply = cohort.peek(ME, unmask(cohort, 13, 19))
         opened = wire.decode_opening(reply, cohort.terms)
         assert isinstance(state, Finished)
         assert [share.owner for share in opened] == cohort.ids[1:]
         secret = wire.ShareKind.MASK_SECRET
         assert [share.owner for share in opened if share.kind is secret] == [13, 19]
 
-    @pytest.mark.parametrize(
-        ("dead", "reason"),
-        [
-            ((999,), AbortReason.STRANGER),
-            ((ME,), AbortReason.STRANGER),
-            ((13, 13), AbortReason.MALFORMED),
-            ((16, 13), AbortReason.MALFORMED),
-            ((13, 16, 19, 22), AbortReason.TOO_FEW),
-        ],
-    )
-    def test_a_wrong_list_of_the_dead(self, play: Any, dead: tuple[int, ...], reason: AbortReason) -> None:
-        cohort = play(9).until("unmask")
-        assert_aborts(cohort, self.request(cohort, *dead), reason)
-
     def test_a_neighbour_that_never_shared_is_no_dead_one(self, play: Any) -> None:
         cohort = play(9).advertise().answer(without=[13]).answer().answer()
-        assert_aborts(cohort, self.request(cohort, 13), AbortReason.STRANGER)
+        assert_aborts(cohort, unmask(cohort, 13), AbortReason.STRANGER)
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -126,20 +126,22 @@ class TestParameters:
     def test_small_cohorts_are_complete_with_a_majority(self, devices: int, threshold: int) -> None:
         assert pair(devices) == (devices - 1, threshold)
 
-    def test_signed_mode_ends_at_512(self) -> None:
-        with refused(InvalidInput, "bad-number-of-devices", "513", "512"):
-            pair(513, signed=True)
-
-    @pytest.mark.parametrize("devices", [0, 2, 1 << 25])
-    def test_too_few_and_too_many(self, devices: int) -> None:
-        with pytest.raises(InvalidInput):
-            pair(devices)
-
-    def test_shares_that_nothing_can_bear(self) -> None:
-        with refused(InvalidInput, "too-few-shares"):
-            pair(10, 0.4, 0.49, signed=True)
-        with refused(InvalidInput, "no-safe-graph"):
-            pair(5_000, 0.45, 0.45)
+    @pytest.mark.parametrize(
+        ("devices", "shares", "signed", "refusal"),
+        [
+            (0, (), False, ("bad-number-of-devices",)),
+            (2, (), False, ("bad-number-of-devices",)),
+            (1 << 25, (), False, ("bad-number-of-devices",)),
+            (513, (), True, ("bad-number-of-devices", "513", "512")),
+            (10, (0.4, 0.49), True, ("too-few-shares",)),
+            (5_000, (0.45, 0.45), False, ("no-safe-graph",)),
+        ],
+    )
+    def test_what_has_no_graph(
+        self, devices: int, shares: tuple[float, ...], signed: bool, refusal: tuple[str, ...]
+    ) -> None:
+        with refused(InvalidInput, *refusal):
+            pair(devices, *shares, signed=signed)
 
     def test_no_share_is_a_whole_secret_even_when_nobody_is_corrupt(self) -> None:
         k, t = pair(1_000, 0.0, 0.10)

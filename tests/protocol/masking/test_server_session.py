@@ -8,11 +8,10 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from fedhist import InvalidInput, RoundFailed, SeededSource
+from fedhist import RoundFailed, SeededSource
 from tests.support.api import (
     PRIME,
     SHARE_BYTES,
-    CollectingAdvertisements,
     CorruptShares,
     Rejection,
     ShareKind,
@@ -145,12 +144,10 @@ class TestLies:
 
 
 class TestNothingIsAskedOfTooFew:
-    def test_nobody_came(self, play: Any) -> None:
+    def test_nobody_came_or_too_few_for_any_graph(self, play: Any) -> None:
         with refused(TooFewSurvivors, "too-few-survivors") as caught:
             play().server.close()
         assert (caught.value.stage, caught.value.alive) == ("advertising", 0)
-
-    def test_two_are_too_few_for_any_graph(self, play: Any) -> None:
         with refused(RoundFailed, "bad-number-of-devices"):
             play(2).advertise()
 
@@ -269,10 +266,3 @@ class TestOneSum:
         cohort.deliver()
         cohort.answer()
         assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
-
-
-def test_a_directory_goes_with_signatures_only(play: Any) -> None:
-    with pytest.raises(InvalidInput):
-        CollectingAdvertisements(play(signed=True).terms, source=SeededSource(1))
-    with pytest.raises(InvalidInput):
-        CollectingAdvertisements(play().terms, source=SeededSource(1), directory={})

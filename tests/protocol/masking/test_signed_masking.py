@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedhist import InvalidInput, SeededSource
 from tests.support.api import (
     Aborted,
     AbortReason,
+    CollectingAdvertisements,
     Confirmed,
     Finished,
     Identity,
@@ -75,7 +77,7 @@ class TestAdvertisements:
         cohort = play(signed=True).until("roster")
         state = cohort.states[ME]
         known = {device: key for device, key in state.identity.directory.items() if device != 13}
-        narrow = type(state)(**(vars(state) | {"identity": Identity(state.identity.secret, known)}))
+        narrow = replace(state, identity=Identity(state.identity.secret, known))
         assert reason_of(cohort.peek(ME, cohort.inbox[ME], narrow)) is AbortReason.BAD_SIGNATURE
 
     def test_the_server_leaves_forgers_out(self, play: Any) -> None:
@@ -85,11 +87,16 @@ class TestAdvertisements:
         cohort.until("result")
         assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
 
-    def test_an_identity_is_needed_and_only_here(self, play: Any) -> None:
-        with pytest.raises(InvalidInput):
-            start(play(signed=True).terms, ME, source=SeededSource(1))
-        with pytest.raises(InvalidInput):
-            start(play().terms, ME, source=SeededSource(1), identity=Identity(bytes(32), {}))
+    def test_an_identity_or_a_directory_is_needed_and_only_here(self, play: Any) -> None:
+        signed, plain, source = play(signed=True).terms, play().terms, SeededSource(1)
+        for attempt in (
+            lambda: start(signed, ME, source=source),
+            lambda: start(plain, ME, source=source, identity=Identity(bytes(32), {})),
+            lambda: CollectingAdvertisements(signed, source=source),
+            lambda: CollectingAdvertisements(plain, source=source, directory={}),
+        ):
+            with pytest.raises(InvalidInput):
+                attempt()
 
 
 class TestSurvivors:
@@ -107,16 +114,13 @@ class TestSurvivors:
         cohort = play(7, signed=True).until("survivors")
         assert reason_of(cohort.peek(ME, survivors(cohort, *listed))) is reason
 
-    def test_a_device_signs_one_set_only(self, play: Any) -> None:
+    def test_a_device_signs_one_set_only_and_unmasks_nothing_before(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")
         state, _ = cohort.peek(ME, survivors(cohort, *cohort.ids))
         assert isinstance(state, Confirmed)
-        assert reason_of(cohort.peek(ME, survivors(cohort, *cohort.ids[:6]), state)) is AbortReason.MALFORMED
-
-    def test_unmasking_is_refused_before_it(self, play: Any) -> None:
-        cohort = play(7, signed=True).until("survivors")
-        message = wire.encode_unmask((), b"", cohort.terms)
-        assert reason_of(cohort.peek(ME, message)) is AbortReason.MALFORMED
+        again, early = survivors(cohort, *cohort.ids[:6]), wire.encode_unmask((), b"", cohort.terms)
+        for message, at in ((again, state), (early, None)):
+            assert reason_of(cohort.peek(ME, message, at)) is AbortReason.MALFORMED
 
 
 def flipped(signature: bytes, place: int) -> bytes:
@@ -138,30 +142,33 @@ class TestConfirmations:
         entries = b"".join(wire.confirmation_entry(*entry) for entry in sorted(signatures.items()))
         return wire.encode_unmask(dead, entries, cohort.terms)
 
-    def test_enough_of_them_open_the_shares(self, play: Any) -> None:
+    def test_enough_of_them_open_the_shares_of_those_confirmed_as_dead(self, play: Any) -> None:
         cohort, signatures = self.confirmed(play)
-        assert isinstance(cohort.peek(ME, self.unmask(cohort, signatures))[0], Finished)
-        four = {device: signatures[device] for device in cohort.ids[:4]}
-        assert isinstance(cohort.peek(ME, self.unmask(cohort, four))[0], Finished)
-
-    @pytest.mark.parametrize("signers", [0, 3])
-    def test_missing_ones(self, play: Any, signers: int) -> None:
-        cohort, signatures = self.confirmed(play)
-        few = {device: signatures[device] for device in cohort.ids[:signers]}
-        assert reason_of(cohort.peek(ME, self.unmask(cohort, few))) is AbortReason.TOO_FEW
+        for signers, dead, reason in (
+            (7, (), None),
+            (4, (), None),
+            (3, (), AbortReason.TOO_FEW),
+            (0, (), AbortReason.TOO_FEW),
+            (7, (13,), AbortReason.WRONG_SURVIVORS),
+        ):
+            message = self.unmask(cohort, dict(list(signatures.items())[:signers]), *dead)
+            outcome = cohort.peek(ME, message)
+            assert isinstance(outcome[0], Finished) if reason is None else reason_of(outcome) is reason
 
     @pytest.mark.parametrize(
         "change",
         [
-            *(lambda s, place=place: {13: flipped(s[13], place)} for place in (0, 31, 32, 63)),
-            lambda s: {13: s[16]},
-            lambda s: {999: s[16]},
+            *(lambda s, _, place=place: {13: flipped(s[13], place)} for place in (0, 31, 32, 63)),
+            lambda s, _: {13: s[16]},
+            lambda s, _: {999: s[16]},
+            lambda _, others: others,
         ],
-        ids=["forged-0", "forged-31", "forged-32", "forged-63", "of-another-device", "of-a-stranger"],
+        ids=["0", "31", "32", "63", "of-another-device", "of-a-stranger", "of-another-session"],
     )
     def test_a_wrong_one(self, play: Any, change: Any) -> None:
         cohort, signatures = self.confirmed(play)
-        message = self.unmask(cohort, signatures | change(signatures))
+        _, others = self.confirmed(play, session=2)
+        message = self.unmask(cohort, signatures | change(signatures, others))
         assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
 
     def test_a_right_one_of_a_device_that_is_no_survivor(self, play: Any) -> None:
@@ -170,16 +177,6 @@ class TestConfirmations:
         signature = cohort.identities[28].sign(masking_client._survivors_text(state))
         message = self.unmask(cohort, {28: signature}, 28)
         assert reason_of(cohort.peek(ME, message, state)) is AbortReason.BAD_SIGNATURE
-
-    def test_those_of_another_session(self, play: Any) -> None:
-        cohort, _ = self.confirmed(play)
-        _, others = self.confirmed(play, session=2)
-        assert reason_of(cohort.peek(ME, self.unmask(cohort, others))) is AbortReason.BAD_SIGNATURE
-
-    def test_a_dead_list_that_was_not_confirmed(self, play: Any) -> None:
-        cohort, signatures = self.confirmed(play)
-        message = self.unmask(cohort, signatures, 13)
-        assert reason_of(cohort.peek(ME, message)) is AbortReason.WRONG_SURVIVORS
 
     def test_two_sets_shown_to_two_halves_unmask_neither(self, play: Any) -> None:
         """The attack on unsigned masking: device 28 is alive to some and dead to others, for both kinds of share."""
@@ -196,13 +193,10 @@ class TestConfirmations:
             everyone = self.unmask(cohort, signatures, *dead)
             assert reason_of(cohort.peek(device, everyone)) is AbortReason.BAD_SIGNATURE
 
-    def test_the_server_ignores_forged_ones(self, play: Any) -> None:
+    def test_the_server_ignores_forged_ones_and_stops_when_too_few_confirm(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")
         assert not cohort.server.add(ME, wire.message(Kind.CONFIRMATION, cohort.terms, bytes(64)))
         assert cohort.server.rejected == {Rejection.BAD_SIGNATURE: 1}
-
-    def test_the_server_stops_when_too_few_confirm(self, play: Any) -> None:
-        cohort = play(7, signed=True).until("survivors")
         with refused(TooFewSurvivors, "too-few-survivors") as caught:
             cohort.answer(without=cohort.ids[:3])
         assert (caught.value.stage, caught.value.alive, caught.value.needed) == ("confirming", 4, 5)

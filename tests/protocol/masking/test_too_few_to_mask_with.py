@@ -105,11 +105,6 @@ class TestALyingServer:
             assert isinstance(state, expected)
             assert bool(answer) == (expected is Shared)
 
-    @pytest.mark.parametrize("claimed", [4, 8])
-    def test_a_roster_below_the_floor(self, play: Any, claimed: int) -> None:
-        cohort = play(claimed, fewest=9).advertise()
-        assert_too_few(cohort.peek(ME, cohort.inbox[ME]))
-
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_floor_is_in_every_state_and_changes_no_sum(play: Any, signed: bool) -> None:

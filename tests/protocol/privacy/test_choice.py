@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist import InvalidInput, SeededSource, SystemSource
+from fedhist import InvalidInput, SeededSource
 from tests.support.api import exponential_mechanism, exponential_probabilities
 from tests.support.refusals import refused
 
@@ -37,36 +37,23 @@ def test_scores_off_the_integer_grid_are_refused_and_not_printed() -> None:
     assert "2.71828" not in str(error.value)
 
 
-def test_one_candidate_is_always_chosen() -> None:
-    assert exponential_mechanism([-(10**400)], sensitivity=1, epsilon=1e-300, source=SystemSource()) == 0
-
-
-def test_scores_very_far_apart_do_not_overflow() -> None:
-    source = SeededSource(2)
-    scores = [-(10**400), 10**400, 0, 10**400 - 1]
-    chosen = {exponential_mechanism(scores, sensitivity=1, epsilon=1.0, source=source) for _ in range(100)}
-    assert chosen == {1, 3}
-    assert exponential_mechanism([0, 1], sensitivity=1, epsilon=1e300, source=source) == 1
-
-
-def test_a_far_sensitivity_makes_far_scores_equal() -> None:
-    source = SeededSource(2)
-    chosen = {
-        exponential_mechanism([0, 10**400], sensitivity=10**403, epsilon=1.0, source=source)
-        for _ in range(60)
-    }
-    assert chosen == {0, 1}
-
-
-def test_base_weights_very_far_apart_do_not_underflow() -> None:
-    source = SeededSource(2)
-    chosen = {
-        exponential_mechanism(
-            [0, 0, 0], sensitivity=1, epsilon=1.0, source=source, log_base_measure=[-1e300, -1e6, -1e6]
-        )
-        for _ in range(60)
-    }
-    assert chosen == {1, 2}
+@pytest.mark.parametrize(
+    ("question", "chosen"),
+    [
+        ({"scores": [-(10**400)], "epsilon": 1e-300}, {0}),
+        ({"scores": [-(10**400), 10**400, 0, 10**400 - 1]}, {1, 3}),
+        ({"scores": [0, 1], "epsilon": 1e300}, {1}),
+        ({"scores": [0, 10**400], "sensitivity": 10**403}, {0, 1}),
+        ({"scores": [0, 0, 0], "log_base_measure": [-1e300, -1e6, -1e6]}, {1, 2}),
+    ],
+    ids=["one", "far scores", "far epsilon", "far sensitivity", "far weights"],
+)
+def test_what_is_very_far_apart_neither_overflows_nor_underflows(
+    question: dict[str, Any], chosen: set[int]
+) -> None:
+    asked = {"sensitivity": 1, "epsilon": 1.0, "source": SeededSource(2)} | question
+    scores = asked.pop("scores")
+    assert {exponential_mechanism(scores, **asked) for _ in range(100)} == chosen
 
 
 def test_numpy_scores_choose_as_python_scores_do() -> None:

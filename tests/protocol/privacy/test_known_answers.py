@@ -13,28 +13,16 @@ import mpmath
 import pytest
 
 from fedhist import Charge, Neighbours, Plan
-from tests.oracles import gaussian_delta
 from tests.support.api import (
     ApproximateLoss,
-    GaussianLoss,
     PrivacyLoss,
     Share,
     classic_multiplier,
-    gaussian_epsilon,
     growth_of_mean,
-    noise_multiplier,
     release_noise,
     running_sum_root,
     tight_total,
 )
-
-
-def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mpmath.mpf) -> mpmath.mpf:
-    """Where a falling function meets the target, by halving."""
-    for _ in range(160):
-        middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) > target else (low, middle)
-    return high
 
 
 def entry(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
@@ -63,24 +51,6 @@ def test_the_noise_of_a_release_is_its_formula(mechanism: str, neighbours: Neigh
             exact = mpmath.mpf(plan.multiplier) ** 2 * doubled * threshold.steps**2 + 9
         relative = mpmath.mpf(spread.numerator) / spread.denominator / exact - 1
         assert 0 <= relative < 2.0**-25
-
-
-@pytest.mark.parametrize("count", [2, 5, 30])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-6), (2.0, 1e-3)])
-def test_gaussians_compose_to_one(count: int, epsilon: float, delta: float) -> None:
-    multiplier = noise_multiplier(epsilon, delta)
-    total = tight_total([entry(epsilon, delta, GaussianLoss(multiplier))] * count)
-    with mpmath.workdps(60):
-        whole = mpmath.mpf(multiplier) / mpmath.sqrt(count)
-        exact = falling_root(
-            lambda e: gaussian_delta(whole, e),
-            mpmath.mpf(0),
-            mpmath.mpf(count * epsilon),
-            mpmath.mpf(count * delta),
-        )
-    assert total.delta == pytest.approx(count * delta)
-    assert exact <= total.epsilon <= exact * (1 + 5e-3)
-    assert gaussian_epsilon(float(whole), count * delta) == pytest.approx(float(exact), rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [2, 10, 40])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import struct
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,12 +110,6 @@ class TestRoundTrip:
         held = {"z" * length: length + 1 for length in lengths} | {"\0" * limit: 5, 10 ** (limit - 1): 9}
         assert read(table_of(held, shape) * 3, shape) == {str(n): 3 * count for n, count in held.items()}
 
-    def test_a_table_can_be_read_twice(self):
-        shape = TableShape(capacity=5, label_bytes=8)
-        values = table_of({"a": 1, "b": 2}, shape)
-        values.flags.writeable = False
-        assert read(values, shape) == read(values, shape)
-
     def test_the_order_is_that_of_the_bytes(self):
         shape = TableShape(capacity=len(STRANGE), label_bytes=64)
 
@@ -169,9 +161,6 @@ class TestShape:
         assert shape.failure_bound <= 6e-10
         assert shape.length == shape.cells * shape.columns
 
-    def test_a_large_table_is_no_larger_than_its_load_asks(self):
-        assert 0.5599 < 100_000 / TableShape(100_000, 8).cells <= 0.56
-
     @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
     @pytest.mark.parametrize("name", ["capacity", "label_bytes"])
     def test_a_size_that_is_none(self, name, wrong):
@@ -203,20 +192,20 @@ class TestRefusedItems:
         assert read(values, self.SHAPE) == dict(Counter(map(str, labels)))
         assert values.max() < 2**32
 
-    @pytest.mark.parametrize("label", [True, None, 1.0, b"a", ("a",)])
-    def test_an_item_that_is_no_label(self, label):
-        with refused(InvalidPopulation, "not-an-item"):
-            encode_table(["a", label], [1, 1], self.SHAPE, salt=SALT)
-
-    @pytest.mark.parametrize("counts", [[1, 0], [1, -1], [1, MAX_COUNT + 1], [-(2**63), 2**63 - 1]])
-    def test_a_count_out_of_range(self, counts):
-        with refused(InvalidPopulation, "count-out-of-range"):
-            encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
-
-    @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [1.0, 2.0], [[1, 2]], ["1", "2"], [True, True]])
-    def test_counts_that_are_no_counts_of_the_items(self, counts):
-        with refused(InvalidPopulation, "wrong-counts"):
-            encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
+    @pytest.mark.parametrize(
+        ("second", "counts", "code"),
+        [
+            *((label, [1, 1], "not-an-item") for label in (True, None, 1.0, b"a", ("a",))),
+            *(("b", [1, count], "count-out-of-range") for count in (0, -1, MAX_COUNT + 1, 2**63 - 1)),
+            *(
+                ("b", counts, "wrong-counts")
+                for counts in ([1], [1, 2, 3], [1.0, 2.0], [[1, 2]], ["1", "2"], [True, True])
+            ),
+        ],
+    )
+    def test_what_is_no_item_or_no_count(self, second, counts, code):
+        with refused(InvalidPopulation, code):
+            encode_table(["a", second], counts, self.SHAPE, salt=SALT)
 
 
 class TestOverload:
@@ -238,10 +227,9 @@ class TestOverload:
             values = summed(devices, shape, salt)
             try:
                 assert read(values, shape, salt) == merged(devices)
+                assert load < 0.9
             except TableNotDecoded:
                 failures += 1
-            else:
-                assert load < 0.9
         assert failures > 24
 
     def test_keys_that_average_to_a_key(self):
@@ -317,9 +305,6 @@ class TestCorruption:
         part[[alone, empty]] = part[[empty, alone]]
         assert_refused(values, self.SHAPE)
 
-    def test_no_item_is_printed(self):
-        assert "word" not in repr(decode_table(table_of({"word": 1}, self.SHAPE), self.SHAPE, salt=SALT))
-
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -334,34 +319,6 @@ class TestCorruption:
     def test_what_is_no_table_of_this_shape(self, wrong):
         with refused(InvalidInput, "other-shape"):
             decode_table(wrong, self.SHAPE, salt=SALT)
-
-
-def by_hand(words, capacity, longest, salt):
-    """Places and check of a key, one block of AES at a time: the hash as it is written down."""
-    keys = hashlib.sha512(b"fedhist/2/iblt" + struct.pack("<QQ", capacity, longest) + salt).digest()
-    absorb, expand = (
-        Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - block by block
-        for key in (keys[:32], keys[32:])
-    )
-    message = struct.pack(f"<{len(words)}I", *words)
-    tag = bytes(16)
-    for start in range(0, len(message), 16):
-        block = message[start : start + 16].ljust(16, b"\0")
-        tag = absorb(bytes(a ^ b for a, b in zip(tag, block, strict=True)))
-    drawn = b"".join(expand(bytes([tag[0] ^ number]) + tag[1:]) for number in range(3))
-    *places, check = struct.unpack("<6Q", drawn)
-    part = TableShape(capacity, longest).part_cells
-    return [word % part for word in places], [check % 2**32, check >> 32]
-
-
-def raw_table(items, shape, salt):
-    """A table of keys given as words, with a right check whatever the words say."""
-    values = np.zeros(shape.length, dtype=np.int64)
-    for words, count, value in items:
-        places, check = by_hand([w % 2**32 for w in words], shape.capacity, shape.label_bytes, salt)
-        for part, place in zip(cells(values, shape), places, strict=True):
-            part[place] += np.array([count, value, *(count * w for w in (*check, *words))])
-    return values
 
 
 class TestKnownAnswers:
@@ -387,11 +344,3 @@ class TestKnownAnswers:
         for place, value in vector["nonzero"].items():
             values[int(place)] = value
         assert_refused(values, shape, salt)
-
-    def test_the_hash_by_hand(self):
-        shape = TableShape(capacity=40, label_bytes=9)
-        held = {"": 5, "abcdé": 6, -12: 7}
-        keys = [[0, 0, 0, 0], [6, *struct.unpack("<3I", "abcdé".encode().ljust(12, b"\0"))]]
-        keys.append([3, *struct.unpack("<3I", b"-12".ljust(12, b"\0"))])
-        items = [(words, 1, count) for words, count in zip(keys, held.values(), strict=True)]
-        assert (table_of(held, shape) == raw_table(items, shape, SALT)).all()

@@ -230,18 +230,3 @@ def test_every_cut_and_every_extra_byte_is_refused(make_histograms, request_):
             decode(data[:length], request_)
     with refused(DecodeError, "bytes-left-over"):
         decode(data + b"\0", request_)
-
-
-@requests
-@given(data=st.data())
-@settings(max_examples=100)
-def test_damaged_bytes_raise_nothing_but_a_decode_error(make_histograms, request_, data):
-    damaged = bytearray(encode(sent(make_histograms, request_), request_, LABELS))
-    for _ in range(data.draw(st.integers(1, 3))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        contribution, labels = decode(bytes(damaged), request_)
-    except DecodeError:
-        return
-    assert contribution.keyed.keys.max() < len(labels) * request_.measurement.shape.bins
-    assert (contribution.keyed.values >= 0).all()
