@@ -76,37 +76,30 @@ def test_these_are_all_engines():
     assert set(ENGINES) == {"in-process", "ray", "flower-simulation"}
 
 
-class LosesACount(InProcess):
-    def total(self, request):
-        total = super().total(request)
-        return replace(total, values=total.values - 1)
-
-
-class RemembersAnotherTotal(InProcess):
-    def total(self, request):
-        total = super().total(request)
-        self.totals[request.round] = replace(total, users=total.users - 1)
-        return total
-
-
-class ReportsOtherUsers(InProcess):
-    def total(self, request):
-        total = super().total(request)
-        self.reports[request.round] = replace(self.reports[request.round], users=1)
-        return total
-
-
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kept", "changes", "name"),
     [
-        (LosesACount, "the_same_plan_and_seed_give_the_same_release"),
-        (RemembersAnotherTotal, "the_exact_totals_are_those_of_all_users"),
-        (ReportsOtherUsers, "every_round_is_reported"),
+        (None, lambda total: {"values": total.values - 1}, "the_same_plan_and_seed_give_the_same_release"),
+        (
+            "totals",
+            lambda total: {"users": total.users - 1},
+            "the_exact_totals_are_those_of_all_users",
+        ),
+        ("reports", lambda report: {"users": 1}, "every_round_is_reported"),
     ],
 )
-def test_a_wrong_one_is_caught(caught_by, kind, name):
+def test_a_wrong_one_is_caught(caught_by, kept, changes, name):
+    class Wrong(InProcess):
+        def total(self, request):
+            total = super().total(request)
+            if kept is None:
+                return replace(total, **changes(total))
+            said = getattr(self, kept)
+            said[request.round] = replace(said[request.round], **changes(said[request.round]))
+            return total
+
     @contextmanager
     def engine(population, *, seed):
-        yield kind(population, SeededSource(seed))
+        yield Wrong(population, SeededSource(seed))
 
     caught_by(name, check_engine, engine, plans=FEW)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import pytest
 
@@ -49,42 +48,27 @@ def test_the_plans_ask_for_every_measurement():
     assert asked == set(MEASUREMENTS.values())
 
 
-class HalfTheSensitivity(ClippedSum):
-    sensitivities = property(
-        lambda self: {"values": self.plan.release_sensitivity(self.threshold.steps // 2)}
+def moved_by(factor):
+    """A clipped sum that says that a user moves it by this times its threshold."""
+    return property(
+        lambda self: {"values": self.plan.release_sensitivity(int(factor * self.threshold.steps))}
     )
 
 
-class TwiceTheSensitivity(ClippedSum):
-    sensitivities = property(lambda self: {"values": self.plan.release_sensitivity(self.threshold.steps * 2)})
+def of_one_relation(self):
+    return {"values": replace(ClippedSum.sensitivities.fget(self)["values"], neighbours="zero-out")}
 
 
-class OneRelationOnly(ClippedSum):
-    @property
-    def sensitivities(self):
-        return {"values": replace(super().sensitivities["values"], neighbours="zero-out")}
-
-
-class BoundThatHonestUsersExceed(ClippedSum):
-    def check(self, summed, users):
-        super().check(summed, max(users - 1, 1))
-
-
-class AnySumPasses(ClippedSum):
-    def check(self, summed, users):
-        pass
-
-
-class DependsOnTheShard(ClippedSum):
-    def of(self, users, *, source):
-        return Summed(super().of(users, source=source).values + (users.users > 1))
-
-
-class UnderstatedLargest(ClippedSum):
-    @cached_property
+def shaped(change):
     def shape(self):
-        shape = super().shape
-        return replace(shape, largest=shape.largest // 2)
+        usual = ClippedSum.shape.func(self)
+        return replace(usual, **change(usual))
+
+    return property(shape)
+
+
+def by_the_shard(self, users, *, source):
+    return Summed(ClippedSum.of(self, users, source=source).values + (users.users > 1))
 
 
 class LossyBound(Bound):
@@ -92,62 +76,57 @@ class LossyBound(Bound):
         return {"threshold-steps": self.threshold.steps // 2 + 512}
 
 
-class LosesItsBoundOnTheWay(ClippedSum):
-    takes = LossyBound
+WRONG = {
+    "it depends on the shard": ({"of": by_the_shard}, "sums_do_not_depend_on_the_sharding"),
+    "the largest is understated": (
+        {"shape": shaped(lambda shape: {"largest": shape.largest // 2})},
+        "the_shape_is_what_is_sent",
+    ),
+    "honest users exceed the bound": (
+        {"check": lambda self, summed, users: ClippedSum.check(self, summed, max(users - 1, 1))},
+        "honest_users_pass",
+    ),
+    "any sum passes": ({"check": lambda self, summed, users: None}, "claims_of_too_few_users_are_refused"),
+    "half the sensitivity": (
+        {"sensitivities": moved_by(0.5)},
+        "one_user_moves_the_reading_by_the_sensitivity",
+    ),
+    "twice the sensitivity": (
+        {"sensitivities": moved_by(2)},
+        "one_user_moves_the_reading_by_the_sensitivity",
+    ),
+    "one relation only": (
+        {"sensitivities": property(of_one_relation)},
+        "one_user_moves_the_reading_by_the_sensitivity",
+    ),
+    "it loses its bound on the way": ({"takes": LossyBound}, "bytes_and_fields_hold_all_of_it"),
+    "it masks something else": (
+        {"to_masked": lambda self, summed, labels: summed.values[::-1]},
+        "masked_sums_are_the_plain_ones",
+    ),
+    "no room for noise": (
+        {"shape": shaped(lambda shape: {"noise": 1})},
+        "shares_of_noise_stay_inside_their_reach",
+    ),
+    "no noise from devices": ({"share": None}, "shares_of_noise_stay_inside_their_reach"),
+    "wrong words": (
+        {"words": classmethod(lambda cls, plan: replace(ClippedSum.words(plan), sends="7 whole numbers"))},
+        "words_say_what_is_sent",
+    ),
+    "it shows nothing": (
+        {"shown": lambda self, summed, labels, most: []},
+        "a_devices_answer_can_be_shown",
+    ),
+    "a key without the norm": (
+        {"key": property(lambda self: (self.name, self.given))},
+        "equal_keys_have_equal_sums",
+    ),
+}
 
 
-class MasksSomethingElse(ClippedSum):
-    def to_masked(self, summed, labels):
-        return summed.values[::-1]
-
-
-class NoRoomForNoise(ClippedSum):
-    @cached_property
-    def shape(self):
-        return replace(super().shape, noise=1)
-
-
-class NoNoiseFromDevices(ClippedSum):
-    share = None
-
-
-class WrongWords(ClippedSum):
-    @classmethod
-    def words(cls, plan):
-        return replace(super().words(plan), sends="7 whole numbers")
-
-
-class ShowsNothing(ClippedSum):
-    def shown(self, summed, labels, most):
-        return []
-
-
-class KeyWithoutTheNorm(ClippedSum):
-    key = property(lambda self: (self.name, self.given))
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (DependsOnTheShard, "sums_do_not_depend_on_the_sharding"),
-        (UnderstatedLargest, "the_shape_is_what_is_sent"),
-        (BoundThatHonestUsersExceed, "honest_users_pass"),
-        (AnySumPasses, "claims_of_too_few_users_are_refused"),
-        (HalfTheSensitivity, "one_user_moves_the_reading_by_the_sensitivity"),
-        (TwiceTheSensitivity, "one_user_moves_the_reading_by_the_sensitivity"),
-        (OneRelationOnly, "one_user_moves_the_reading_by_the_sensitivity"),
-        (LosesItsBoundOnTheWay, "bytes_and_fields_hold_all_of_it"),
-        (MasksSomethingElse, "masked_sums_are_the_plain_ones"),
-        (NoRoomForNoise, "shares_of_noise_stay_inside_their_reach"),
-        (NoNoiseFromDevices, "shares_of_noise_stay_inside_their_reach"),
-        (WrongWords, "words_say_what_is_sent"),
-        (ShowsNothing, "a_devices_answer_can_be_shown"),
-        (KeyWithoutTheNorm, "equal_keys_have_equal_sums"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
-)
-def test_a_wrong_one_is_caught(caught_by, kind, name):
-    kind.name = "toy"
+@pytest.mark.parametrize(("changes", "name"), WRONG.values(), ids=WRONG)
+def test_a_wrong_one_is_caught(caught_by, changes, name):
+    kind = type("Wrong", (ClippedSum,), {"name": "toy"} | changes)
     plans = [PLANS[each] for each in ("gaussian", "laplace", "masked", "device noise, weights")]
     givens = {plan: [kind.takes(one.threshold) for one in usual_givens(ClippedSum)(plan)] for plan in plans}
     caught_by(name, check_measurement, kind, plans=plans, givens=lambda plan: givens.get(plan) or [])

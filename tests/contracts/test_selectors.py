@@ -79,49 +79,57 @@ class Toy(WeightedQuantile):
     reads: Reads = (("weights", ANY_NORM),)
 
 
-class LeavesTheRange(Toy):
-    def select(self, plan, statistic, *, source):
-        return Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))
+def wrong(**changes):
+    """A selector like the toy with something changed."""
+    return type("Wrong", (Toy,), changes)
 
 
-class WantsTwoCandidates(Toy):
-    def select(self, plan, statistic, *, source):
-        return Selection(plan.at_steps(plan.candidate_steps[1]))
+def choosing(changes):
+    return wrong(
+        choice=lambda self, plan, statistic: replace(Toy.choice(self, plan, statistic), **changes(plan))
+    )
 
 
-class ChargesHalf(Toy):
-    def charges(self, plan):
-        return tuple(replace(charge, epsilon=charge.epsilon / 2) for charge in super().charges(plan))
-
-
-class CostsTwice(Toy):
-    def choice(self, plan, statistic):
-        return replace(super().choice(plan, statistic), epsilon=2 * plan.epsilon_select)
-
-
-class DrawsFromASourceOfItsOwn(Toy):
-    seeds = itertools.count()
+def selecting(steps):
+    """A choice that reads nothing."""
 
     def select(self, plan, statistic, *, source):
-        return super().select(plan, statistic, source=SeededSource(next(self.seeds)))
+        return Selection(replace(plan.at_steps(0), steps=steps(plan)))
+
+    return wrong(select=select)
 
 
-class IgnoresTheBudget(Toy):
-    def choice(self, plan, statistic):
-        return replace(super().choice(plan, statistic), epsilon=1e-3, log_base_measure=None)
+def half_the_charge(self, plan):
+    return tuple(replace(charge, epsilon=charge.epsilon / 2) for charge in Toy.charges(self, plan))
+
+
+SEEDS = itertools.count()
+
+
+def own_source(self, plan, statistic, *, source):
+    return Toy.select(self, plan, statistic, source=SeededSource(next(SEEDS)))
 
 
 @pytest.mark.parametrize(
     ("selector", "name"),
     [
-        (LeavesTheRange, "thresholds_stay_on_the_grid_and_in_the_public_range"),
-        (WantsTwoCandidates, "one_candidate_is_enough"),
-        (ChargesHalf, "it_costs_its_budget_or_nothing"),
-        (CostsTwice, "neighbours_are_as_hard_to_tell_apart_as_charged"),
-        (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_choice"),
-        (IgnoresTheBudget, "a_larger_budget_narrows_the_choice"),
+        (
+            selecting(lambda plan: plan.step_range[1] + 1),
+            "thresholds_stay_on_the_grid_and_in_the_public_range",
+        ),
+        (selecting(lambda plan: plan.candidate_steps[1]), "one_candidate_is_enough"),
+        (wrong(charges=half_the_charge), "it_costs_its_budget_or_nothing"),
+        (
+            choosing(lambda plan: {"epsilon": 2 * plan.epsilon_select}),
+            "neighbours_are_as_hard_to_tell_apart_as_charged",
+        ),
+        (wrong(select=own_source), "the_source_alone_decides_the_choice"),
+        (
+            choosing(lambda plan: {"epsilon": 1e-3, "log_base_measure": None}),
+            "a_larger_budget_narrows_the_choice",
+        ),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
+    ids=["out of range", "two candidates", "half the charge", "twice the cost", "own source", "no budget"],
 )
 def test_a_wrong_one_is_caught(caught_by, selector, name):
     caught_by(name, check_selector, selector())

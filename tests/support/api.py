@@ -38,7 +38,8 @@ PLACES = {
     "fedhist.display.text": "TIMED counted errors_as_sentences is_formula is_hidden log log_shown visible",
     "fedhist.protocol.circle": "WIDEST nearness signed",
     "fedhist.protocol.clipping": (
-        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items user_totals"
+        "clipped_entries entry_counts entry_items is_clipped sum_by_item sum_clipped sum_items "
+        "user_totals"
     ),
     "fedhist.protocol.errors": (
         "BadKey CorruptShares DecodeError HeldByAnother InvalidFile InvalidPlan InvalidPopulation "
@@ -50,9 +51,7 @@ PLACES = {
     ),
     "fedhist.protocol.grid": "Threshold",
     "fedhist.protocol.histograms": "Divisible Floats Integers MAX_USER_TOTAL Words labels_of",
-    "fedhist.protocol.item_lists": (
-        "ItemOrigin bin_labels edges_of item_list_module= parse_items read_items"
-    ),
+    "fedhist.protocol.item_lists": "ItemOrigin bin_labels edges_of item_list_module= parse_items read_items",
     "fedhist.protocol.items": (
         "Renumbering byte_lengths byte_order distinct_names in_bytes in_pieces item_bytes "
         "name_bytes_module= names_at numbers_in renumbering_module="
@@ -254,7 +253,7 @@ PLACES = {
     "fedhist.simulations.predict": "Outlook Prediction Predictor curve row_of",
     "fedhist.simulations.report.charts": (
         "Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
-        "tick_text write_charts"
+        "write_charts"
     ),
     "fedhist.simulations.report.comparison": "answers_of comparison_charts comparison_table cost_words",
     "fedhist.simulations.report.page": "SERIES text",

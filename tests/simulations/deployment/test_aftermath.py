@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,11 @@ class TestFoldersAndRuns:
         assert run_faults(record, out, announced=True) == []
         assert ledger_faults(out.parent / "l.db") == []
 
+    def test_a_run_that_died_before_its_folder_is_open_and_fine(self, ended: tuple[Path, RunRecord]) -> None:
+        out, record = ended
+        assert run_faults(replace(record, status="open"), out.parent / "none", announced=False) == []
+        assert run_faults(None, out.parent / "none", announced=False) == []
+
     @pytest.mark.parametrize(
         ("name", "harm"),
         [
@@ -67,28 +73,26 @@ class TestFoldersAndRuns:
         assert folder_faults(out) != []
         assert run_faults(record, out, announced=False) != []
 
-    def test_a_run_that_died_before_its_folder_is_open_and_fine(self, ended: tuple[Path, RunRecord]) -> None:
+    @pytest.mark.parametrize(
+        ("changes", "folder", "announced"),
+        [
+            ({"status": "failed"}, "r", False),
+            ({"status": "closed"}, "r", False),
+            (None, "r", False),
+            ({"charges": ()}, "r", False),
+            ({"reserved": Spending(0.5)}, "r", False),
+            ({}, "none", False),
+            ({"status": "open"}, "r", True),
+            ({"status": "open"}, "none", True),
+        ],
+        ids=str,
+    )
+    def test_a_folder_and_an_entry_that_contradict_each_other(
+        self, ended: tuple[Path, RunRecord], changes: dict[str, Any] | None, folder: str, announced: bool
+    ) -> None:
         out, record = ended
-        assert run_faults(replace(record, status="open"), out.parent / "none", announced=False) == []
-        assert run_faults(None, out.parent / "none", announced=False) == []
-
-    @pytest.mark.parametrize("status", ["failed", "closed"])
-    def test_a_folder_of_a_run_that_has_none(self, ended: tuple[Path, RunRecord], status: str) -> None:
-        out, record = ended
-        assert run_faults(replace(record, status=status), out, announced=False) != []  # type: ignore[arg-type]
-
-    def test_a_folder_without_an_entry_or_without_its_charges(self, ended: tuple[Path, RunRecord]) -> None:
-        out, record = ended
-        assert run_faults(None, out, announced=False) != []
-        assert run_faults(replace(record, charges=record.charges[:1]), out, announced=False) != []
-        assert run_faults(replace(record, reserved=Spending(0.5)), out, announced=False) != []
-
-    def test_what_was_announced_or_released_and_is_gone(self, ended: tuple[Path, RunRecord]) -> None:
-        out, record = ended
-        gone = out.parent / "none"
-        assert run_faults(record, gone, announced=False) != []
-        assert run_faults(replace(record, status="open"), out, announced=True) != []
-        assert run_faults(replace(record, status="open"), gone, announced=True) != []
+        found = None if changes is None else replace(record, **changes)
+        assert run_faults(found, out.with_name(folder), announced=announced) != []
 
 
 class TestMemories:
@@ -99,11 +103,9 @@ class TestMemories:
             MemoryFile(tmp_path / "m.db").admit(UNLIMITED, Envelope(run=run, request=select_request(PLAN)))
         return tmp_path / "m.db"
 
-    def test_one_that_knows_its_answers(self, memory: Path) -> None:
+    def test_it_knows_its_answers_and_no_others(self, memory: Path) -> None:
         assert memory_faults(memory, PLAN, UNLIMITED, ["one/select", "two/select"]) == []
         assert memory_faults(memory.with_name("never-asked"), PLAN, UNLIMITED) == []
-
-    def test_an_answer_that_it_does_not_know(self, memory: Path) -> None:
         assert memory_faults(memory, PLAN, UNLIMITED, ["three/select"]) != []
         assert memory_faults(memory.with_name("none"), PLAN, UNLIMITED, ["one/select"]) != []
 

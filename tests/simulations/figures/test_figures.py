@@ -107,42 +107,46 @@ def test_charts_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
     assert "the first 2 of 5 charts" in svg.read_text()
 
 
-class TestRowsWithoutAThreshold:
-    """Only the selector fixed has one given; the others are drawn all the same."""
-
-    def test_one_threshold_is_no_axis_and_no_chart_of_its_own(self):
-        rows = [compared(name, items=d) for name in ("dpsgd", "oracle") for d in (10, 20)]
-        (chart,) = comparison_charts([*rows, *(compared("fixed", items=d, threshold=50.0) for d in (10, 20))])
-        assert [line.name for line in chart.lines] == ["dpsgd", "oracle (not private)", "fixed"]
-        assert chart.x_label == "items d"
-
-    def test_one_threshold_and_nothing_else_is_a_bar_for_each_selector(self):
-        (chart,) = comparison_charts([compared("dpsgd"), compared("fixed", threshold=50.0)])
-        assert [bar.label for bar in chart.bars] == ["dpsgd", "fixed"]
-
-    def test_they_are_level_lines_along_several_thresholds(self):
-        rows = [compared("dpsgd"), *(compared("fixed", threshold=c, loss_mean=c) for c in (10.0, 50.0))]
-        (chart,) = comparison_charts(rows)
-        assert [(line.xs, line.ys) for line in chart.lines] == [([10, 50], [0.2, 0.2]), ([10, 50], [10, 50])]
-        assert chart.x_label == "threshold C"
-
-    def test_several_thresholds_beside_another_axis_are_methods(self):
-        rows = [compared("dpsgd", items=d) for d in (10, 20)]
-        rows += [compared("fixed", items=d, threshold=c) for d in (10, 20) for c in (5.0, 50.0)]
-        (chart,) = comparison_charts(rows)
-        assert [line.name for line in chart.lines] == ["dpsgd", "fixed, C 5", "fixed, C 50"]
-
-
-def test_a_delta_of_the_choice_that_varies_is_an_axis():
-    (chart,) = comparison_charts([compared("dpsgd", delta_select=delta) for delta in (1e-6, 1e-4)])
-    assert chart.x_label == "delta of the choice"
-
-
-def test_a_selector_that_lacks_some_values_has_a_line_through_the_others():
-    (chart,) = comparison_charts(
-        [compared("dpsgd", items=10), compared("dpsgd", items=20), compared(items=20)]
-    )
-    assert [line.xs for line in chart.lines] == [[10, 20], [20]]
+@pytest.mark.parametrize(
+    ("rows", "x_label", "drawn"),
+    [
+        # Only the selector fixed has a threshold given: one is no axis.
+        (
+            [compared(name, items=d) for name in ("dpsgd", "oracle") for d in (10, 20)]
+            + [compared("fixed", items=d, threshold=50.0) for d in (10, 20)],
+            "items d",
+            {"dpsgd": [10, 20], "oracle (not private)": [10, 20], "fixed": [10, 20]},
+        ),
+        # Several are one, along which the others are level.
+        (
+            [compared("dpsgd"), *(compared("fixed", threshold=c) for c in (10.0, 50.0))],
+            "threshold C",
+            {"dpsgd": [10, 50], "fixed": [10, 50]},
+        ),
+        # Beside another axis they are methods.
+        (
+            [compared("fixed", items=d, threshold=c) for d in (10, 20) for c in (5.0, 50.0)],
+            "items d",
+            {"fixed, C 5": [10, 20], "fixed, C 50": [10, 20]},
+        ),
+        (
+            [compared("dpsgd", delta_select=delta) for delta in (1e-6, 1e-4)],
+            "delta of the choice",
+            {"dpsgd": [1e-6, 1e-4]},
+        ),
+        # A selector that lacks some values has a line through the others.
+        (
+            [compared("dpsgd", items=10), compared("dpsgd", items=20), compared(items=20)],
+            "items d",
+            {"dpsgd": [10, 20], "oracle (not private)": [20]},
+        ),
+    ],
+    ids=["one threshold", "thresholds", "thresholds beside items", "a delta", "missing values"],
+)
+def test_what_varies_is_the_axis_or_tells_methods_apart(rows, x_label, drawn):
+    (chart,) = comparison_charts(rows)
+    assert chart.x_label == x_label
+    assert {line.name: line.xs for line in chart.lines} == drawn
 
 
 def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):

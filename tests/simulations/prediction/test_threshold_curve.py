@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import HeavyTailedPopulation, Plan, SparsePopulation, simulate, true_histogram
+from fedhist import HeavyTailedPopulation, Plan, Population, simulate, true_histogram
+from tests.builders import population_of, table_of
 from tests.support.api import MAX_POINTS, Predictor, measure
 
 USERS, ITEMS = 400, 12
@@ -58,13 +59,23 @@ def test_items_that_were_not_found_are_lost_at_every_threshold() -> None:
     assert sum(measured.users.users) + measured.users.empty == USERS
 
 
-def test_a_discovery_that_found_nothing_has_no_curve() -> None:
-    release = simulate(POPULATION, fixed("all items discovered", 30.0, epsilon=0.01), seed=1).release
-    assert len(release.histogram) == 0
-    measured = measure(POPULATION, release)
+EMPTY = population_of(np.zeros((2, 2), dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("population", "plan"),
+    [
+        (POPULATION, fixed("all items discovered", 30.0, epsilon=0.01)),
+        (POPULATION, Plan(users=USERS, items=ITEMS, debias="poisson", max_threshold=50)),
+        (EMPTY, Plan(users=2, items=2)),
+    ],
+    ids=["nothing was found", "items have bounds of their own", "nobody has anything"],
+)
+def test_without_one_bound_and_one_item_there_is_no_curve(population: Population, plan: Plan) -> None:
+    measured = measure(population, simulate(population, plan, seed=1, evaluate=False).release)
     assert measured.curve is None
-    assert measured.truth.sum() == true_histogram(POPULATION).sum()
-    assert sum(measured.users.users) + measured.users.empty == USERS
+    assert measured.truth.tolist() == true_histogram(population).tolist()
+    assert sum(measured.users.users) + measured.users.empty == population.users
 
 
 @pytest.mark.parametrize("mode", ["gaussian", "laplace"])
@@ -74,28 +85,15 @@ def test_the_true_counts_are_exact_and_every_user_is_in_one_bin(mode: str) -> No
     sizes = measured.users
     assert len(sizes.edges) == len(sizes.users) + 1
     assert sum(sizes.users) + sizes.empty == USERS
-    totals = np.concatenate([np.add.reduceat(np.append(s.counts, 0), s.offsets[:-1]) * (np.diff(s.offsets) > 0)
-                             for s in POPULATION.shards()])  # fmt: skip
+    totals = table_of(POPULATION).sum(axis=1)
     assert sizes.empty == int((totals == 0).sum())
     if mode == "laplace":
         cut = sizes.edges[5]
         assert sum(sizes.users[:5]) == int(((totals > 0) & (totals <= cut)).sum())
 
 
-def test_somebody_beyond_every_edge_is_counted_too(make_histograms: Any) -> None:
-    population = SparsePopulation(make_histograms([[1, 0], [0, 10_000_000], [0, 0]]))
+def test_somebody_beyond_every_edge_is_counted_too() -> None:
+    population = population_of([[1, 0], [0, 10_000_000], [0, 0]])
     plan = Plan(users=3, items=2, max_threshold=5, selector="fixed", threshold=2)
     sizes = measure(population, simulate(population, plan, seed=1).release).users
     assert (sum(sizes.users), sizes.empty, len(sizes.edges)) == (2, 1, len(sizes.users) + 1)
-
-
-def test_items_with_a_bound_of_their_own_have_no_curve() -> None:
-    plan = Plan(users=USERS, items=ITEMS, debias="poisson", max_threshold=50)
-    assert measure(POPULATION, simulate(POPULATION, plan, seed=1).release).curve is None
-
-
-def test_nobody_with_anything_has_no_curve(make_histograms: Any) -> None:
-    population = SparsePopulation(make_histograms([[0, 0], [0, 0]]))
-    result = simulate(population, Plan(users=2, items=2), seed=1, evaluate=False)
-    measured = measure(population, result.release)
-    assert (measured.curve, measured.users.empty) == (None, 2)

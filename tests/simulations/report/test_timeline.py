@@ -6,7 +6,6 @@ from fedhist import Plan
 from tests.support.api import (
     TO_DEVICE,
     TO_SERVER,
-    Charged,
     DroppedOut,
     Event,
     MessageSent,
@@ -23,10 +22,10 @@ PLAN = Plan(users=3_000, items=5)
 DIGEST = "0" * 16
 
 
-def told(*events: Event, timed: bool = True, every_message: bool = False) -> list[str]:
+def told(*events: Event, timed: bool = True) -> list[str]:
     """The timeline of these events, which are a second apart."""
     lines = [TraceLine(n, float(n) if timed else None, event) for n, event in enumerate(events)]
-    return [words for _, words in timeline(lines, PLAN, every_message=every_message)]
+    return [words for _, words in timeline(lines, PLAN, every_message=False)]
 
 
 def said(*events: Event, timed: bool = True) -> str:
@@ -52,16 +51,6 @@ def ended(answered: int, participants: int, size: int | None = None, stage: str 
 
 
 class TestWhoAnswered:
-    def test_one_size_one_sentence(self) -> None:
-        assert said(*sent(TO_SERVER, *[40] * 5), ended(5, 5, 200)) == (
-            "Round select: 5 of 5 participants are in the sum, 9 users, between 1.0000 and 5.0000 s, "
-            "40 bytes each, 200 bytes in all."
-        )
-
-    def test_several_sizes_are_a_range(self) -> None:
-        words = said(*sent(TO_SERVER, 40, 40, 1042, 50, 50), ended(5, 5, 1222))
-        assert "40 to 1,042 bytes each" in words
-
     def test_what_the_trace_only_counts_is_in_the_mean_and_its_times_end_with_the_stage(self) -> None:
         more = MessagesLeftOut("select", "", TO_SERVER, messages=8, size=480)
         words = said(*sent(TO_SERVER, 40, 80), more, ended(10, 10, 600))
@@ -81,24 +70,14 @@ class TestWhoAnswered:
             assert "byte" not in words
             assert " s," not in words
 
-    def test_of_answers_that_were_not_traced_there_is_the_number(self) -> None:
-        assert said(*sent(TO_SERVER, 40), ended(90, 90)) == (
-            "Round select: 90 of 90 participants are in the sum, 9 users."
-        )
 
-
-class TestWhoDroppedOut:
-    def test_they_are_named_by_reason(self) -> None:
-        words = said(
-            dropped(40, "no-answer"), dropped(12, "no-answer"), dropped(77, "refused", "budget"), ended(6, 9)
-        )
-        assert words.endswith("; 3 dropped out: no-answer 12, 40; refused (budget) 77.")
-
-    def test_those_that_the_trace_does_not_name_are_counted(self) -> None:
-        assert said(dropped(1, "error"), ended(5, 9)).endswith(
-            "; 4 dropped out: error 1 and 3 that the trace does not name."
-        )
-        assert said(ended(5, 9)).endswith("; 4 dropped out.")
+def test_who_dropped_out_is_named_by_reason_and_the_others_are_counted() -> None:
+    words = said(
+        dropped(40, "no-answer"), dropped(12, "no-answer"), dropped(77, "refused", "budget"), ended(5, 9)
+    )
+    assert words.endswith(
+        "; 4 dropped out: no-answer 12, 40; refused (budget) 77 and 1 that the trace does not name."
+    )
 
 
 class TestOrder:
@@ -119,18 +98,6 @@ class TestOrder:
             "Round select, stage sharing did not end; the trace has 0 answers.",
             "The run failed (RoundFailed); nothing was released.",
         ]
-
-    def test_messages_of_few_participants_and_all_messages_on_request_have_lines_of_their_own(self) -> None:
-        few = (RoundAsked("select", "", 4, DIGEST), *sent(TO_DEVICE, *[10] * 4), ended(4, 4, 40))
-        assert len(told(*few)) == 6
-        many = (RoundAsked("select", "", 5, DIGEST), *sent(TO_DEVICE, *[10] * 5), ended(5, 5, 50))
-        assert (len(told(*many)), len(told(*many, every_message=True))) == (2, 7)
-
-    def test_equal_charges_in_a_row_are_said_once(self) -> None:
-        charge = {"round": "select", "name": "laplace", "epsilon": 0.5, "delta": 0.0}
-        same, other = told(Charged(charge), Charged(charge), Charged(charge | {"epsilon": None}))
-        assert same.endswith("(2 times)")
-        assert "without any guarantee" in other
 
 
 def test_nothing_of_what_a_user_has_is_said() -> None:
