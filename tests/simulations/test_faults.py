@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +23,12 @@ from fedhist import (
     simulate,
     true_histogram,
 )
+from tests.asking import release_at
 from tests.support.api import (
-    Asking,
     Fault,
     FaultAssignment,
     FaultKind,
+    Floats,
     Request,
     Round,
     answer_population,
@@ -103,14 +104,12 @@ class TestWhoIsStruck:
             assert failing <= drawn.missing(round_, masked=True).keys()
             assert not drawn.lying(round_, masked=True) & drawn.missing(round_, masked=True).keys()
 
-    def test_drop_outs_are_others_in_each_round_and_liars_are_the_same(self) -> None:
-        drawn = cast(0.25, {"inflate": 0.1})
+    def test_drop_outs_are_others_in_each_round_liars_are_the_same_and_a_seed_repeats_them(self) -> None:
+        drawn = cast(0.25, ALL)
         assert len({frozenset(nodes) for nodes in drawn.dropped.values()}) == len(Round)
         assert len({tuple(drawn.lying(round_, masked=False)) for round_ in Round}) == 1
-
-    def test_a_seed_repeats_them_and_another_draws_others(self) -> None:
-        assert cast(0.25, ALL) == cast(0.25, ALL)
-        assert cast(0.25, ALL).faulty != cast(0.25, ALL, seed=9).faulty
+        assert cast(0.25, ALL) == drawn
+        assert cast(0.25, ALL, seed=9).faulty != drawn.faulty
 
     def test_every_user_has_one_node(self) -> None:
         held = [user for node in range(NODES) for user in users_of(node)]
@@ -126,9 +125,8 @@ class TestWhatTheServerMakesOfIt:
         for report in result.rounds.values():
             assert report.faults == COUNTED
             assert (report.nodes, report.answered) == (NODES, NODES - 7)
-            assert report.users == USERS.users - cast(0.1, ALL).users_of(
-                cast(0.1, ALL).missing(report.round, masked=False)
-            )
+            gone = cast(0.1, ALL).missing(report.round, masked=False)
+            assert report.users == USERS.users - cast(0.1, ALL).users_of(gone)
 
     @pytest.mark.parametrize("shares", [{"dropout": 0.2}, {"faulty": {"fail": 0.2}}], ids=["dropout", "fail"])
     def test_what_is_dropped_leaves_the_sum_of_the_others(self, shares: dict[str, Any]) -> None:
@@ -136,7 +134,9 @@ class TestWhatTheServerMakesOfIt:
         gone = cast(**shares).missing(Round.RELEASE, masked=False)
         kept = [user for node in range(NODES) if node not in gone for user in users_of(node)]
         assert result.users["release"] == len(kept)
-        assert exact(result, kept) == pytest.approx(0, abs=1e-9)
+        request = release_at(CLOSED, CLOSED.at_steps(round(result.threshold * 2**CLOSED.grid_bits)))
+        noise = np.abs(result.release.histogram - clipped_sum_of(kept, request)).sum()
+        assert noise / true_histogram(USERS).sum() == pytest.approx(result.diagnostics.noise_error, abs=1e-9)
 
     @pytest.mark.parametrize("name", PLANS)
     def test_the_release_is_the_same_in_several_processes(self, name: str) -> None:
@@ -169,28 +169,13 @@ class TestWhatTheServerMakesOfIt:
         assert "Of 20 nodes 16 are in the sum; dropped: 2 error, 2 no-answer" in str(failed.value)
 
 
-def exact(result: Result, users: list[int]) -> float:
-    """How far the diagnosed noise is from the release less the clipped sum of these users alone."""
-    request = release_request(result.release.plan, result.threshold)
+def clipped_sum_of(users: Iterable[int], request: Request) -> Floats:
+    """Of these users alone, one after another."""
     values = np.zeros(12)
     for user in users:
         one = answer_population(request, USERS.part(user, user + 1), source=SeededSource(SEED))
         values += np.ldexp(one.values[:12], -request.round_plan.grid_bits)
-    assert result.diagnostics is not None
-    noise = np.abs(result.release.histogram - values).sum() / true_histogram(USERS).sum()
-    return float(noise - result.diagnostics.noise_error)
-
-
-def release_request(plan: Plan, threshold: float) -> Request:
-    """What round 2 asks for at this threshold."""
-    asked: list[Request] = []
-    fixed = Plan.from_json(plan.to_json() | {"selector": "fixed", "threshold": threshold})
-    with engine_named("in-process")(USERS, seed=SEED) as transport:
-        run_rounds(
-            fixed, transport, ledger=Ledger(), source=SeededSource(SEED),
-            on_state=lambda state: asked.append(state.request) if isinstance(state, Asking) else None,
-        )  # fmt: skip
-    return asked[-1]
+    return values
 
 
 class TestWhatItSaysOfTheEffect:
@@ -215,10 +200,7 @@ class TestWhatItSaysOfTheEffect:
             for node in cast(faulty={"inflate": 0.1}).lying(Round.RELEASE, masked=False)
             for user in users_of(node)
         ]
-        request, honest = release_request(plan, 20), np.zeros(12)
-        for user in liars:
-            one = answer_population(request, USERS.part(user, user + 1), source=SeededSource(SEED))
-            honest += np.ldexp(one.values[:12], -plan.grid_bits)
+        honest = clipped_sum_of(liars, release_at(plan, plan.at_steps(20 * 2**plan.grid_bits)))
         claimed = np.zeros(12)
         claimed[-1] = len(liars) * 20
         assert len(liars) == 42

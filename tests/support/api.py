@@ -249,7 +249,7 @@ PLACES = {
     ),
     "fedhist.simulations.paper.tables": "paper_tables=",
     "fedhist.simulations.population_checks": "check_not_empty",
-    "fedhist.simulations.predict": "Outlook Prediction Predictor curve row_of",
+    "fedhist.simulations.predict": "Outlook Predictor curve row_of",
     "fedhist.simulations.report.charts": (
         "Bar BarChart Chart Line LineChart Rule axis_over=axis draw_chart=figure number read_charts "
         "write_charts"

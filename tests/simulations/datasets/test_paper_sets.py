@@ -51,8 +51,6 @@ class TestPaper:
 def test_items_have_names_by_rank_with_enough_digits_for_all() -> None:
     names = ZipfPopulation(users=5, items=101, seed=1).labels
     assert list(names) == [f"item-{number:03}" for number in range(101)]
-    assert names[-1] == "item-100"
-    assert names[2:4] == ["item-002", "item-003"]
     assert list(NumberedLabels(1)) == ["item-0"]
     with pytest.raises(IndexError):
         names[101]

@@ -95,7 +95,7 @@ class TestPoisson:
         # Cells are independent, so a user's total is Poisson too.
         assert table.sum(axis=1).var() == pytest.approx(100, rel=5 * np.sqrt(2.1 / 40_000))
 
-    @pytest.mark.parametrize("mean", [0.01, 3.0, 10_000.0])
+    @pytest.mark.parametrize("mean", [1e-9, 0.01, 3.0, 10_000.0])
     def test_the_mean_is_a_setting(self, mean: float) -> None:
         population = PoissonPopulation(users=100, items=500, seed=4, mean=mean)
         assert population.totals().sum() == pytest.approx(100 * mean, abs=5 * np.sqrt(100 * mean))
@@ -104,10 +104,6 @@ class TestPoisson:
     def test_impossible_means_are_refused(self, mean: float) -> None:
         with refused(InvalidInput, "bad-mean-total"):
             PoissonPopulation(users=5, items=5, seed=0, mean=mean)
-
-    def test_nobody_may_have_anything(self) -> None:
-        population = PoissonPopulation(users=5, items=5, seed=0, mean=1e-9)
-        assert materialise(population).nonzeros == 0
 
 
 class TestMaterialise:
@@ -126,7 +122,5 @@ class TestMaterialise:
         whole = population_of([[1, 2, 0], [0, 0, 3], [4, 0, 5]], labels=["a", "b", "c"])
         monkeypatch.setattr(populations, "SHARD_USERS", 1)
         again = materialise(whole)
-        assert again.histograms.offsets.tolist() == whole.histograms.offsets.tolist()
-        assert again.histograms.items.tolist() == whole.histograms.items.tolist()
-        assert again.histograms.counts.tolist() == whole.histograms.counts.tolist()
+        assert (table_of(again) == table_of(whole)).all()
         assert again.labels == ("a", "b", "c")

@@ -89,13 +89,6 @@ def fail() -> None:
     raise Odd("user 7 has 3 of item 5")
 
 
-def in_a_part(population: Any, what: Any) -> list[Any]:
-    """A pass of two workers, one of which does this."""
-
-    with ForkedCrew(population, 2) as crew:
-        return crew([Doing(what), ItemTotals()])
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_running() -> Iterator[None]:
     yield
@@ -155,28 +148,28 @@ class TestTheSameForAnyNumber:
 
 
 class TestAWorkerThatFails:
-    def test_and_is_gone_fails_the_pass(self) -> None:
-        with refused(RoundFailed, "worker-ended"):
-            in_a_part(USERS, die)
-
-    def test_leaves_no_crew_behind(self) -> None:
+    @pytest.mark.parametrize(
+        ("what", "error", "told"),
+        [
+            (die, RoundFailed, ("worker-ended",)),
+            (refuse, InvalidPopulation, ("invalid-population", "bad; allowed: good; mend it.")),
+            # An error that can't travel is named without its text.
+            (fail, RoundFailed, ("worker-failed", "(Odd)")),
+        ],
+    )
+    def test_fails_the_pass_and_leaves_no_crew_behind(
+        self, what: Any, error: type[FedhistError], told: tuple[str, ...]
+    ) -> None:
         with ForkedCrew(USERS, 2) as crew:
-            for _ in range(2):
-                with refused(RoundFailed, "worker-ended"):
-                    crew([Doing(die)])
-
-    def test_with_a_sentence_of_ours_says_it(self) -> None:
-        with refused(InvalidPopulation, "invalid-population", "bad; allowed: good; mend it."):
-            in_a_part(USERS, refuse)
+            with refused(error, *told) as caught:
+                crew([Doing(what), ItemTotals()])
+            with refused(RoundFailed, "worker-ended"):
+                crew([ItemTotals()])
+        assert "user 7" not in str(caught.value)
 
     def test_with_too_little_memory_says_it(self) -> None:
-        with pytest.raises(MemoryError):
-            in_a_part(USERS, fill)
-
-    def test_with_an_error_that_can_t_travel_is_named_without_its_text(self) -> None:
-        with refused(RoundFailed, "worker-failed", "(Odd)") as caught:
-            in_a_part(USERS, fail)
-        assert "user 7" not in str(caught.value)
+        with pytest.raises(MemoryError), ForkedCrew(USERS, 2) as crew:
+            crew([Doing(fill)])
 
     def test_because_parts_hold_others_than_they_say_fails_the_round(self) -> None:
         class Lying:
@@ -293,9 +286,10 @@ class TestHowMany:
         with refused(InvalidInput, "bad-workers", "256"):
             fedhist.histogram(USERS, workers=workers)
 
-    def test_on_another_engine_they_are_refused(self) -> None:
-        with refused(InvalidInput, "engine-without-workers", "flower-simulation"):
-            fedhist.histogram(USERS, workers=2, engine="flower-simulation")
+    @pytest.mark.parametrize("engine", ["flower-simulation", "ray"])
+    def test_on_another_engine_they_are_refused(self, engine: str) -> None:
+        with refused(InvalidInput, "engine-without-workers", engine):
+            fedhist.histogram(USERS, workers=2, engine=engine)
 
 
 def test_errors_of_ours_can_be_pickled() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from scipy import sparse
 
 import fedhist
 from fedhist import InvalidInput
-from tests.builders import ROOT
 from tests.support.refusals import refused
 
 # These are few users, and a warning says so.
@@ -112,19 +109,6 @@ def test_lists_sizes_and_what_is_left_out() -> None:
 def test_wrong_arguments_are_refused_by_their_names(wrong: dict[str, Any], told: tuple[str, ...]) -> None:
     with refused(InvalidInput, *told):
         fedhist.compare(**{"selectors": "oracle", "trials": 1, "workers": 1} | wrong)
-
-
-def test_a_script_may_compare_at_its_top_level(tmp_path: Path) -> None:
-    """Worker processes do not run the script again."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import fedhist\nprint('once')\n"
-        "f = fedhist.compare(users=50, items=4, selectors='oracle', trials=4, workers=2)\nprint(f.height)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert (done.stdout, done.stderr) == ("once\n1\n", "")
 
 
 class TestPredict:

@@ -289,12 +289,15 @@ def test_bad_input_is_a_sentence_and_costs_nothing(how: str, tmp_path: Path) -> 
     assert files_in(tmp_path) == []
 
 
-def test_options_are_written_as_arguments() -> None:
-    said = "raise --epsilon-select, name it with --selector fixed, or see 'fedhist ledger close --run 3'"
-    assert in_python(said) == (
-        "raise epsilon_select, name it with selector=\"fixed\", or see 'fedhist ledger close --run 3'"
-    )
-    assert in_python("'fedhist run --ledger' or --ledger, and --no-evaluate") == (
-        "'fedhist run --ledger' or ledger=..., and evaluate=False"
-    )
-    assert in_python("--nodes with --engine flower-simulation") == 'nodes with engine="flower-simulation"'
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        (
+            "raise --epsilon-select, name it with --selector fixed, or see 'fedhist ledger close --run 3'",
+            "raise epsilon_select, name it with selector=\"fixed\", or see 'fedhist ledger close --run 3'",
+        ),
+        ("--ledger, and --no-evaluate", "ledger=..., and evaluate=False"),
+    ],
+)
+def test_options_are_written_as_arguments(said: str, written: str) -> None:
+    assert in_python(said) == written
