@@ -82,12 +82,9 @@ class TestTheComparison:
         source = self.SOURCE.format(*values)
         return {"cells": [{"cell_type": "code", "source": [source], "outputs": []}]}
 
-    def test_a_true_notebook_has_no_differences(self, runner: ModuleType) -> None:
+    def test_a_changed_text_is_shown_and_a_true_notebook_has_no_differences(self, runner: ModuleType) -> None:
         given = runner.executed(self.notebook(1, "one"))
         assert runner.differences(given, runner.executed(given)) == []
-
-    def test_a_changed_text_is_shown(self, runner: ModuleType) -> None:
-        given = runner.executed(self.notebook(1, "one"))
         old = copy.deepcopy(given)
         old["cells"][0]["outputs"][0]["text"] = ["two\n"]
         [difference] = runner.differences(old, given)

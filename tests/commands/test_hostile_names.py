@@ -73,26 +73,6 @@ class TestTerminal:
             if command[0] == "run" or command[:2] == ("ledger", "show"):
                 assert "[bold]" in outcome.out
 
-    @pytest.mark.parametrize(
-        "command",
-        [
-            ("run", "--data", "\x1b[31m\nno such.csv"),
-            ("run", "--\x1b[31m"),
-            ("run", "--selector", "\x1b[31m\n"),
-            ("trace", "show", "\x1b[31m\n"),
-            ("plan", "--epsilon", "\x1b[31m\n"),
-            ("compare", "--data", "\x1b[31m\n"),
-            ("\x1b[31m\n",),
-        ],
-    )
-    def test_an_error_quotes_what_was_typed_as_visible_text(
-        self, fedhist: Fedhist, command: tuple[str, ...]
-    ) -> None:
-        outcome = fedhist(*command)
-        assert outcome.code == 2
-        assert is_clean(outcome.err)
-        assert outcome.err.count("\n") == 1
-
     def test_a_trace_that_somebody_else_wrote(self, fedhist: Fedhist) -> None:
         assert fedhist("run", "--users", 30, "--items", 3, "--trace", "--out", "r").code == 0
         path = Path("r/trace.jsonl")

@@ -66,16 +66,20 @@ class TestSaid:
         assert REASON.removeprefix("not private: t") in page
         assert "weighted-quantile (not private)" not in outcome.out
 
-    def test_top_items_are_not_private_whatever_the_domain(self, fedhist: Fedhist, numbered: Path) -> None:
-        for domain in ("closed", "open"):
-            flags = ("--top-items", 2, "--domain", domain, "--evaluate", "--json")
-            document = fedhist("run", "--data", numbered, *flags).document()
-            assert document["private"] is False
-            assert document["notes"][0].startswith("not private: the top items were inferred from the data")
-
-    def test_renamed_items_say_it_too(self, fedhist: Fedhist, table: Path) -> None:
-        document = fedhist("run", "--data", table, *INFERRED, "--json", "--normalise", "nfc").document()
+    @pytest.mark.parametrize(
+        ("flags", "what"),
+        [
+            (("n.npz", "--top-items", 2, "--domain", "closed"), "the top items"),
+            (("n.npz", "--top-items", 2, "--domain", "open"), "the top items"),
+            (("t.csv", "--normalise", "nfc", "--domain", "closed"), "the items"),
+        ],
+    )
+    def test_top_items_of_any_domain_and_renamed_ones_say_it_too(
+        self, fedhist: Fedhist, numbered: Path, table: Path, flags: tuple[Any, ...], what: str
+    ) -> None:
+        document = fedhist("run", "--data", *flags, "--evaluate", "--json").document()
         assert document["private"] is False
+        assert document["notes"][0].startswith(f"not private: {what} were inferred from the data")
 
 
 class TestRefused:

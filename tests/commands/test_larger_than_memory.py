@@ -73,15 +73,6 @@ def test_the_release_is_the_same_from_memory_from_disk_and_from_many_files(
 
 
 @pytest.mark.usefixtures("_visits")
-def test_a_row_that_is_wrong_is_named_by_its_own_file(fedhist: Fedhist) -> None:
-    with Path("parts/day=1/a.csv").open("a") as file:
-        file.write("u1,item-1,-4\n")
-    refused = fedhist("run", "--data", "parts", *TIGHT)
-    assert refused.code == 2
-    assert "line 9,002, column 'count', of parts/day=1/a.csv is negative" in refused.err
-
-
-@pytest.mark.usefixtures("_visits")
 @pytest.mark.parametrize("data", ["parts", "parts/**/*"])
 def test_compare_takes_folders_and_patterns(fedhist: Fedhist, data: str) -> None:
     few = ("--trials", 1, "--selectors", "weighted-quantile", "--workers", 1, "--items-file", "items.txt")

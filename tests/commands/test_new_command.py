@@ -151,14 +151,6 @@ def test_the_app_depends_on_nothing_that_a_package_index_would_send(app: Path) -
     assert names == {"flwr"} == set(document["tool"]["uv"]["exclude-dependencies"])
 
 
-def test_a_folder_that_exists_is_left_alone(fedhist: Fedhist, app: Path) -> None:
-    before = {path: path.read_bytes() for path in app.rglob("*") if path.is_file()}
-    again = fedhist("new", str(app))
-    assert again.code == 2
-    assert "exists" in again.err
-    assert {path: path.read_bytes() for path in app.rglob("*") if path.is_file()} == before
-
-
 def test_what_is_missing_is_named_before_the_first_run(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

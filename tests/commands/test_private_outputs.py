@@ -123,28 +123,20 @@ class TestNeighbours:
 
 
 class TestSizes:
-    def test_one_user_with_many_items_of_their_own_does_not_change_those_of_a_discovery(
-        self, fedhist: Fedhist, tmp_path: Path, many: Path
-    ) -> None:
-        """The rounds after it are as long as the list of what was found, which is public."""
-        told = []
-        for data in (people(tmp_path / "few.csv"), many):
-            flags = (*DISCOVERED, "--epsilon", 9, "--json")
-            told.append(fedhist("run", "--data", data, *flags).document()["bytes_per_user"])
-        assert told[0] == told[1]
-        assert told[0]["discover"] is None
-        assert told[0]["select"] and told[0]["release"]
-
+    @pytest.mark.parametrize(
+        ("flags", "withheld"),
+        # The rounds after a discovery are as long as the list of what was found, which is public.
+        [((*DISCOVERED, "--epsilon", 9), {"discover"}), (OPEN, {"select", "release"})],
+    )
     def test_one_user_with_many_items_of_their_own_changes_no_size(
-        self, fedhist: Fedhist, tmp_path: Path, many: Path
+        self, fedhist: Fedhist, tmp_path: Path, many: Path, flags: tuple[Any, ...], withheld: set[str]
     ) -> None:
         told = []
         for data in (people(tmp_path / "few.csv"), many):
-            document = fedhist("run", "--data", data, *OPEN, "--json").document()
+            document = fedhist("run", "--data", data, *flags, "--json").document()
             told.append((document["bytes_per_user"], {n: r["bytes"] for n, r in document["rounds"].items()}))
         assert told[0] == told[1]
-        per_user, in_rounds = told[0]
-        assert per_user["release"] is in_rounds["release"] is per_user["select"] is None
+        assert all({name for name, size in sizes.items() if size is None} == withheld for sizes in told[0])
 
     def test_where_they_are_withheld_every_output_says_so(self, fedhist: Fedhist, many: Path) -> None:
         outcome = fedhist("run", "--data", many, *OPEN, "--verbose", "--out", "r")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import ROOT, Fedhist, files_in, write_npz, write_records
+from tests.support.api import is_hidden
 
 GOLDEN = [
     block.strip().split("\n", 1)
@@ -59,15 +60,24 @@ def test_a_mistake_is_answered_with_one_sentence(
     assert files_in(folder) == before
 
 
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {
+        name: (folder / name).read_bytes() if (folder / name).is_file() else None for name in files_in(folder)
+    }
+
+
 HIDDEN = "run --data people.csv --out r --neighbours add-or-remove-one --users 30"
 # Whole commands by what they begin with, and the words that answer each.
 MISTAKES = {
     "": [
+        *((f"{call} '\x1b[31m\n'", "") for call in ("", "trace show", "compare --data")),
         ("rnu", "Did you mean 'run'?"),
         ("paper sentiment140s", "Did you mean 'sentiment140'?"),
         ("zzzzzz", "Commands: run, plan"),
         ("--epsilon 1", "--epsilon goes after the name of a command"),
         ("campaign show nowhere", "nowhere"),
+        ("plan --data visits.csv --csv ./visits.csv --force", "--csv names a file that is read"),
+        ("new taken", "exists"),
         ("compare --data nothing.csv", "there is no file"),
         (
             "compare --data visits.csv --data copy.csv --selectors oracle --trials 1 --workers 1 --out run",
@@ -75,6 +85,10 @@ MISTAKES = {
         ),
     ],
     "run": [
+        ("--data '\x1b[31m\nno such.csv'", "no such.csv"),
+        ("'--\x1b[31m'", "--"),
+        ("--selector '\x1b[31m\n'", "--selector"),
+        ("--users 800 --items 20 --trace --out r --ledger missing/l.db", "missing does not exist"),
         ("--epsilom 1", "--epsilon"),
         ("visits.csv", "a file is given with --data. See 'fedhist run --help'"),
         ("--epsilon", "See 'fedhist run --help'"),
@@ -141,6 +155,8 @@ MISTAKES = {
     ],
     "plan --users 800 --items 20": [
         ("--selector exponential-v", "does not go with the gaussian mechanism"),
+        ("--epsilon '\x1b[31m\n'", "--epsilon"),
+        ("--epsilon 1 --csv items.txt", "--force"),
         ("--epsilon 5:1", "LOW:HIGH"),
         ("--epsilon 0,1", "values above 0"),
         ("--epsilon 1:2:100000", "asks for 100000 points"),
@@ -222,10 +238,11 @@ def test_any_mistake_is_one_sentence_before_anything_is_written_or_spent(
     fedhist: Fedhist, folder: Path, command: str, words: str
 ) -> None:
     """Of a table it tells neither a value nor a name, nor how many users a relation hides that hides them."""
-    before = files_in(folder)
+    before = contents(folder)
     outcome = fedhist(*shlex.split(command))
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
     assert words in outcome.err
     assert not [told for told in ("918273", "secret", "4711", "4,711") if told in outcome.err]
-    assert files_in(folder) == before
+    assert not is_hidden(outcome.err.rstrip("\n"))
+    assert contents(folder) == before

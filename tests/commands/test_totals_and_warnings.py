@@ -6,7 +6,6 @@ import pytest
 
 from fedhist import Plan, plan_for_total
 from tests.builders import Fedhist
-from tests.support.api import read_settings
 
 SMALL = ("--users", 1_500, "--items", 20)
 TOTAL = ("--total-epsilon", 1.1, "--total-delta", 1e-6)
@@ -22,13 +21,6 @@ class TestRun:
         )
         (note,) = (note for note in document["notes"] if note.startswith("total epsilon 1.1: "))
         assert "less noise than a total by addition" in note
-
-    def test_a_limit_counts_less_than_the_sum_at_its_own_delta(self, fedhist: Fedhist) -> None:
-        """The epsilons add up to more than the total, which is for a smaller delta."""
-        assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.15, "--delta", 1e-5).code == 0
-        assert fedhist("run", *SMALL, *TOTAL, "--ledger", "l.db", "--json").code == 0
-        document = fedhist("ledger", "show", "l.db", "--json").document()
-        assert document["claimed"]["epsilon"] <= 1.15 < document["total"]["epsilon"]
 
     def test_a_delta_that_laplace_noise_does_not_spend_is_noted(self, fedhist: Fedhist) -> None:
         document = fedhist("run", *SMALL, *TOTAL, "--mechanism", "laplace", "--json").document()
@@ -53,10 +45,3 @@ def test_compare_takes_totals_and_shows_that_they_are_met(fedhist: Fedhist) -> N
         else:
             assert total * 0.9999 < row["epsilon_tight"] <= total
             assert row["delta_tight"] <= 1 / 3_000
-
-
-class TestFlower:
-    def test_a_run_config_with_a_total_is_solved_on_the_server(self) -> None:
-        settings = read_settings({"users": 1_500, "items": 20, "total-epsilon": 1.1, "total-delta": 1e-6})
-        assert settings.plan == plan_for_total(total_epsilon=1.1, total_delta=1e-6, users=1_500, items=20)
-        assert settings.total_epsilon == 1.1

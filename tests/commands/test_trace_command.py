@@ -75,10 +75,6 @@ class TestTheTrace:
         assert fedhist(*SMALL, "--out", "plain").code == 0
         assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
 
-    def test_a_run_that_never_began_leaves_none(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--trace", "--out", "r", "--ledger", "missing/l.db").code != 0
-        assert list(tmp_path.iterdir()) == []
-
 
 class TestMaskedRuns:
     @pytest.fixture

@@ -43,46 +43,40 @@ def plan_of(**settings):
     return Plan(**(CLOSED | settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"mechanism": "laplace"}, {"selector": "dpsgd"}])
-def test_two_rounds_charge_in_order_what_was_planned_and_release(cohort, settings):
-    states, ledger = [], Ledger()
-    plan = plan_of(**settings)
+FIXED = {"selector": "fixed", "threshold": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "charged"),
+    [
+        *((CLOSED | more, "select release", "select release") for more in ({}, {"mechanism": "laplace"})),
+        (CLOSED | {"selector": "dpsgd"}, "select release", "select release"),
+        # A discovery is charged once for itself and the release.
+        *(
+            (DISCOVERED | more, "discover select release", "discover select")
+            for more in ({}, {"mechanism": "laplace"}, {"known_items": "0\nplum"})
+        ),
+        # A fixed threshold asks nothing in round one.
+        (CLOSED | FIXED, "release", "release"),
+        (OPEN | FIXED, "release", "release"),
+        (DISCOVERED | FIXED, "discover release", "discover"),
+    ],
+)
+def test_rounds_charge_in_order_what_was_planned_and_release(cohort, settings, asked, charged):
+    states, ledger, plan = [], Ledger(), Plan(**settings)
     release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states] == [Planned, Asking, Asking, Released]
-    assert [c.round for c in ledger.entries] == ["select", "release"]
-    assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
-    assert release.charges == ledger.entries
-    assert release.histogram.shape == (3,)
+    assert [type(s) for s in states] == [Planned, *[Asking] * len(asked.split()), Released]
+    assert [s.request.round for s in states[1:-1]] == asked.split()
+    assert [c.round for c in ledger.entries] == charged.split()
+    assert "release" in settings or [c.cost for c in ledger.entries] == [
+        c.cost for c in planned_charges(plan)
+    ]
+    assert (release.charges, release.plan) == (ledger.entries, plan)
     assert release.seeded and not release.private
-
-
-@pytest.mark.parametrize("settings", [{}, {"mechanism": "laplace"}, {"known_items": "0\nplum"}])
-def test_a_discovery_is_charged_once_for_itself_and_the_release(cohort, settings):
-    states, ledger = [], Ledger()
-    plan = Plan(**DISCOVERED, **settings)
-    release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states] == [Planned, Asking, Asking, Asking, Released]
-    assert [s.request.round for s in states[1:4]] == [Round.DISCOVER, Round.SELECT, Round.RELEASE]
-    assert [c.round for c in ledger.entries] == ["discover", "select"]
-    assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
-    assert release.charges == ledger.entries
-    assert release.plan == plan
-    assert list(map(str, release.labels)) == (
-        ["0", "plum", "1", "2"] if "known_items" in settings else ["0", "1", "2"]
-    )
-    assert len(release.histogram) == len(release.labels)
-
-
-@modes
-def test_a_fixed_threshold_asks_nothing_in_round_one(cohort, mode):
-    states, ledger = [], Ledger()
-    plan = Plan(**mode, selector="fixed", threshold=7.0)
-    release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    asked = [s.request.round for s in states if isinstance(s, Asking)]
-    assert asked == ([Round.DISCOVER, Round.RELEASE] if plan.discovers else [Round.RELEASE])
-    assert release.threshold == 7.0
-    assert [c.round for c in ledger.entries] == ["discover" if plan.discovers else "release"]
-    assert mode is OPEN or [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
+    assert release.threshold == 7.0 or "threshold" not in settings
+    labels = ["0", "plum", "1", "2"] if "known_items" in settings else ["0", "1", "2"]
+    assert not plan.discovers or list(map(str, release.labels)) == labels
+    assert "release" in settings or release.histogram.shape == (len(labels),)
 
 
 @modes
@@ -98,22 +92,21 @@ def test_charges_come_before_the_noise(cohort, mode):
             advance(state, cohort.total(state.request), ledger=refusing(), source=Untouched())
 
 
-@modes
-@pytest.mark.parametrize(("round_", "charged"), [(Round.SELECT, []), (Round.RELEASE, ["select"])])
+@pytest.mark.parametrize(
+    ("mode", "round_", "charged"),
+    [
+        *((mode, Round.SELECT, []) for mode in (CLOSED, OPEN)),
+        *((mode, Round.RELEASE, ["select"]) for mode in (CLOSED, OPEN)),
+        (DISCOVERED, Round.DISCOVER, []),
+        (DISCOVERED, Round.SELECT, ["discover"]),
+        (DISCOVERED, Round.RELEASE, ["discover", "select"]),
+    ],
+)
 def test_a_small_cohort_releases_nothing_and_the_ledger_says_what_was_spent(cohort, mode, round_, charged):
-    cohort.lost = {round_: 101}
-    ledger = Ledger()
-    plan = Plan(**mode, minimum_cohort=100)
+    cohort.lost, ledger = {round_: 101}, Ledger()
     with refused(RoundFailed, "too-few-users", "99", "100"):
-        run_rounds(plan, cohort, ledger=ledger, source=SOURCE)
-    assert [c.round for c in ledger.entries] == (["discover", *charged] if plan.discovers else charged)
-
-
-def test_a_small_cohort_discovers_nothing(cohort):
-    cohort.lost, ledger = {Round.DISCOVER: 101}, Ledger()
-    with refused(RoundFailed, "too-few-users", "99", "100"):
-        run_rounds(Plan(**DISCOVERED, minimum_cohort=100), cohort, ledger=ledger, source=SOURCE)
-    assert not ledger.entries
+        run_rounds(Plan(**mode, minimum_cohort=100), cohort, ledger=ledger, source=SOURCE)
+    assert [c.round for c in ledger.entries] == charged
 
 
 @pytest.mark.parametrize(

@@ -55,19 +55,14 @@ class TestNewFolder:
         assert list(tmp_path.iterdir()) == [target]
         assert list(target.iterdir()) == []
 
-    def test_a_relative_target_is_made_in_the_current_folder(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("name", ["r", "x" * os.pathconf("/", "PC_NAME_MAX")], ids=len)
+    def test_a_relative_target_is_made_in_the_current_folder_and_may_have_the_longest_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        with new_folder(Path("r")):
+        with new_folder(Path(name)):
             pass
-        assert (tmp_path / "r").is_dir()
-
-    def test_a_name_as_long_as_the_file_system_allows(self, tmp_path: Path) -> None:
-        target = tmp_path / ("x" * os.pathconf(tmp_path, "PC_NAME_MAX"))
-        with new_folder(target):
-            pass
-        assert target.is_dir()
+        assert (tmp_path / name).is_dir()
 
 
 class TestTarget:

@@ -239,31 +239,23 @@ def test_a_limit_is_set_once_unless_replacing_it_is_meant(ledger: BudgetFile) ->
     assert ledger.limit == Limit(3.0, 1e-6)
 
 
-def test_an_ended_run_charges_nothing_more(ledger: BudgetFile) -> None:
+def test_a_run_ends_once_and_charges_nothing_more_and_a_closed_one_may_still_say_how(
+    ledger: BudgetFile,
+) -> None:
     released, closed = begin(ledger), begin(ledger)
     released.released()
     ledger.close(closed.id)
     for run in (released, closed):
         with refused(BudgetExceeded, "run-ended"):
             run.record(SELECT)
-    assert ledger.spent() == NOTHING
-
-
-def test_a_run_ends_once_and_a_closed_one_may_still_say_how(ledger: BudgetFile) -> None:
-    run, slow = begin(ledger), begin(ledger)
-    run.released()
     with refused(InvalidInput, "run-ended"):
-        run.failed("RoundFailed")
-    ledger.close(slow.id)
-    slow.released()
+        released.failed("RoundFailed")
+    for number in (released.id, 77):
+        with refused(InvalidInput, "no-open-run"):
+            ledger.close(number)
+    closed.released()
     assert [record.status for record in ledger.runs()] == ["released", "released"]
-
-
-@pytest.mark.parametrize("number", [1, 77])
-def test_only_an_open_run_can_be_closed(ledger: BudgetFile, number: int) -> None:
-    begin(ledger).released()
-    with refused(InvalidInput, "no-open-run"):
-        ledger.close(number)
+    assert ledger.spent() == NOTHING
 
 
 def test_a_step_without_a_guarantee_has_no_place_in_the_file(ledger: BudgetFile) -> None:
@@ -408,17 +400,6 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(
     assert path.read_bytes() == before
 
 
-def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(ledger: BudgetFile, path: Path) -> None:
-    altered(path, "PRAGMA user_version = 4")
-    before = path.read_bytes()
-    for create in (True, False):
-        with refused(InvalidFile, "other-version"):
-            BudgetFile.open(path, create=create)
-    with refused(InvalidFile, "other-version"):
-        begin(ledger)
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     "damaged",
     [lambda whole: whole[: len(whole) // 2], lambda whole: whole[:4096] + b"\xff" * 2048 + whole[6144:]],
@@ -448,20 +429,25 @@ def test_a_damaged_ledger_is_refused(
         # It once counted for nobody: a damaged number took a charge out of what was spent.
         "UPDATE charges SET run = 3",
         "UPDATE budget SET epsilon = -1",
+        "PRAGMA user_version = 4",
     ],
     ids=lambda statement: statement[:40],
 )
-def test_a_ledger_with_unreadable_rows_is_refused(ledger: BudgetFile, path: Path, statement: str) -> None:
+def test_a_ledger_with_unreadable_rows_or_of_a_newer_version_is_refused_and_left_alone(
+    ledger: BudgetFile, path: Path, statement: str
+) -> None:
     ledger.set_limit(Limit(10.0, 1e-5))
     begin(ledger).record(SELECT)
     altered(path, statement)
+    before, code = path.read_bytes(), "other-version" if "version" in statement else "damaged-ledger"
     if "budget" not in statement:
-        with refused(InvalidFile, "damaged-ledger"):
+        with refused(InvalidFile, code):
             BudgetFile.open(path, create=False)
-        with refused(InvalidFile, "damaged-ledger"):
+        with refused(InvalidFile, code):
             ledger.spent()
-    with refused(InvalidFile, "damaged-ledger"):
+    with refused(InvalidFile, code):
         begin(ledger)
+    assert path.read_bytes() == before
 
 
 def test_a_run_notices_when_its_file_was_replaced(ledger: BudgetFile, path: Path) -> None:
