@@ -27,6 +27,7 @@ from tests.support.api import (
     Floats,
     Integers,
     Labels,
+    PrivacyLoss,
     Request,
     Round,
     RunRecord,
@@ -287,6 +288,11 @@ def _drawn(figure: str) -> Drawn:
 
 def _bare(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def charge_of(epsilon: float, delta: float, loss: PrivacyLoss, **parameters: float) -> Charge:
+    """An entry of a ledger of which only the cost matters."""
+    return Charge("release", "test", parameters, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 def runs_in(ledger: Path | str) -> Sequence[RunRecord]:

@@ -15,9 +15,8 @@ import pytest
 from scipy import stats
 
 from fedhist import Neighbours, SeededSource
-from tests.oracles import laplace_chances, passing_chance
+from tests.oracles import chi_square_p, laplace_chances, passing_chance
 from tests.support.api import (
-    Floats,
     Integers,
     OpenNoise,
     OpenNoiseKind,
@@ -70,11 +69,6 @@ def random_clip(counts: Integers, threshold: int, source: Source) -> Integers:
     return np.bincount(bag[:threshold], minlength=len(counts))
 
 
-def shows_a_key(noise: OpenNoise, clipped: Integers, noised: Integers, source: Source) -> bool:
-    """Whether any key is released when the keys `noised` get noise."""
-    return bool((clipped[noised] + noise.draw(len(noised), source=source) > noise.bar).any())
-
-
 THRESHOLD, ITEMS, EPSILON = 5, 6000, 1.0
 
 
@@ -85,7 +79,8 @@ def releases_with_a_key(noise: OpenNoise, *, literal: bool, trials: int, seed: i
     hits = 0
     for _ in range(trials):
         clipped = random_clip(owned, THRESHOLD, source)
-        hits += shows_a_key(noise, clipped, np.flatnonzero(owned if literal else clipped), source)
+        noised = np.flatnonzero(owned if literal else clipped)
+        hits += bool((clipped[noised] + noise.draw(len(noised), source=source) > noise.bar).any())
     return hits
 
 
@@ -121,14 +116,10 @@ def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(bars: Any)
 # --- The noise itself.
 
 
-def p_value(draws: Integers, expected_chances: Floats, bar: int) -> float:
-    """Of the chi-square test, in some 60 cells of neighbouring values."""
-    expected = len(draws) * expected_chances
-    _, cells = np.unique(
-        (60 * np.cumsum(expected_chances) * (1 - 1e-9)).astype(np.int64), return_inverse=True
-    )
-    observed = np.bincount(cells, weights=np.bincount(draws + bar, minlength=2 * bar + 1))
-    return float(stats.chisquare(observed, np.bincount(cells, weights=expected)).pvalue)
+def p_value(noise: OpenNoise, draws: Integers, scale: float = 1.0) -> float:
+    """Of the chi-square test against noise that is this much wider."""
+    expected = len(draws) * laplace_chances(scale * float(noise.scale), noise.bar)
+    return chi_square_p(np.bincount(draws + noise.bar, minlength=2 * noise.bar + 1), expected)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +131,9 @@ def test_truncated_draws_have_their_distribution_and_no_other(
     noise = truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=Neighbours.ZERO_OUT)
     draws = noise.draw(600_000, source=SeededSource(4))
     assert np.abs(draws).max() <= noise.bar
-    assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    assert p_value(noise, draws) > PASSES
     for wrong in (0.97, 1.03):
-        assert p_value(draws, laplace_chances(wrong * float(noise.scale), noise.bar), noise.bar) < REJECTS
+        assert p_value(noise, draws, wrong) < REJECTS
     assert draws.std() == pytest.approx(noise.standard_deviation, rel=0.01)
 
 
@@ -151,6 +142,6 @@ def test_draws_cut_far_inside_their_scale_come_fast_and_right() -> None:
     noise = truncated_laplace(1, epsilon=1e-9, delta=0.4, neighbours=Neighbours.ZERO_OUT)
     assert noise.bar <= 2
     draws = noise.draw(100_000, source=SeededSource(5))
-    assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    assert p_value(noise, draws) > PASSES
     one_end_short = np.append(draws, np.full(len(draws) // 40, noise.bar))
-    assert p_value(one_end_short, laplace_chances(float(noise.scale), noise.bar), noise.bar) < REJECTS
+    assert p_value(noise, one_end_short) < REJECTS

@@ -10,6 +10,8 @@ import pytest
 
 from fedhist import SeededSource, SystemSource
 from tests.support.api import (
+    Aborted,
+    AbortReason,
     CollectingAdvertisements,
     DeviceState,
     Identity,
@@ -74,6 +76,14 @@ class Play:
         state = self.states[device] if state is None else state
         source = self.source.fork("device", device, type(state).__name__)
         return advance(state, message, source=source, vector=self.vector(device))
+
+    def reason(self, message: bytes, state: DeviceState | None = None, *, me: int = 10) -> AbortReason:
+        """Why a device gives up at this message: for good and without a word."""
+        gone, reply = self.peek(me, message, state)
+        assert isinstance(gone, Aborted) and reply == b""
+        for later in (message, self.inbox[me], b""):
+            assert self.peek(me, later, gone) == (gone, b"")
+        return gone.reason
 
     def advertise(self, *, without: Collection[int] = ()) -> Play:
         for device in self.ids:

@@ -32,14 +32,6 @@ from tests.support.api import wire_module as wire
 ME = 10
 
 
-def assert_aborts(play: Any, message: bytes, reason: AbortReason, me: int = ME) -> None:
-    state, reply = play.peek(me, message)
-    assert isinstance(state, Aborted)
-    assert (state.reason, reply) == (reason, b"")
-    for later in (message, play.inbox[me], b""):
-        assert play.peek(me, later, state) == (state, b"")
-
-
 def rewrite_roster(play: Any, edit: Any = list, **changes: Any) -> bytes:
     """The roster of ME with other parameters, or with `edit` applied to its list of (id, body)."""
     parameters, neighbours = wire.decode_roster(play.inbox[ME], play.terms)
@@ -76,7 +68,7 @@ class TestRoster:
         used += [mine.box_pair.public, mine.mask_pair.public]
         for keys, reason in ((low, AbortReason.BAD_KEY), (used, AbortReason.REPEATED_KEY)):
             for key in keys:
-                assert_aborts(cohort, rewrite_roster(cohort, with_key(place, key)), reason)
+                assert cohort.reason(rewrite_roster(cohort, with_key(place, key))) is reason
 
     @pytest.mark.parametrize(
         ("settings", "changes", "reason"),
@@ -116,11 +108,11 @@ class TestRoster:
         self, play: Any, settings: dict[str, int], changes: dict[str, Any], reason: AbortReason
     ) -> None:
         cohort = play(**({"devices": 8} | settings)).until("roster")
-        assert_aborts(cohort, rewrite_roster(cohort, **changes), reason)
+        assert cohort.reason(rewrite_roster(cohort, **changes)) is reason
 
     def test_another_session(self, play: Any) -> None:
         cohort, other = play().until("roster"), play(session=2).until("roster")
-        assert_aborts(cohort, other.inbox[ME], AbortReason.MALFORMED)
+        assert cohort.reason(other.inbox[ME]) is AbortReason.MALFORMED
 
 
 class TestBoxes:
@@ -177,12 +169,12 @@ class TestBoxes:
             taken = [(sender, boxes[sender]) for sender in good]
             self.assert_complains(cohort, lambda _, taken=taken: taken, *accused)
         with_stranger = self.edited(cohort, lambda boxes: [*boxes, (999, boxes[0][1])])
-        assert_aborts(cohort, with_stranger, AbortReason.STRANGER)
+        assert cohort.reason(with_stranger) is AbortReason.STRANGER
 
     def test_fewer_than_the_threshold(self, play: Any) -> None:
         cohort = play(9).until("boxes")
         assert isinstance(cohort.peek(ME, self.edited(cohort, lambda boxes: boxes[:5]))[0], Checked)
-        assert_aborts(cohort, self.edited(cohort, lambda boxes: boxes[:4]), AbortReason.TOO_FEW)
+        assert cohort.reason(self.edited(cohort, lambda boxes: boxes[:4])) is AbortReason.TOO_FEW
 
 
 def peers(cohort: Any, *ids: int) -> bytes:
@@ -213,7 +205,7 @@ def test_a_wrong_list_of_peers_or_of_the_dead(
     play: Any, stage: str, request_with: Any, ids: tuple[int, ...], reason: AbortReason
 ) -> None:
     cohort = play(9).until(stage)
-    assert_aborts(cohort, request_with(cohort, *ids), reason)
+    assert cohort.reason(request_with(cohort, *ids)) is reason
 
 
 class TestPeers:
@@ -223,7 +215,7 @@ class TestPeers:
         boxes = wire.decode_boxes(cohort.inbox[ME], Kind.BOXES, cohort.terms)
         boxes[0] = boxes[0][0], bytes(len(boxes[0][1]))
         cohort.states[ME], _ = cohort.peek(ME, wire.encode_boxes(Kind.BOXES, boxes, cohort.terms))
-        assert_aborts(cohort, peers(cohort, *cohort.ids[1:]), AbortReason.STRANGER)
+        assert cohort.reason(peers(cohort, *cohort.ids[1:])) is AbortReason.STRANGER
         state, _ = cohort.peek(ME, peers(cohort, *cohort.ids[3:]))
         assert isinstance(state, Masked)
         assert list(state.shares) == cohort.ids[3:]
@@ -247,7 +239,7 @@ class TestUnmask:
 
     def test_a_neighbour_that_never_shared_is_no_dead_one(self, play: Any) -> None:
         cohort = play(9).advertise().answer(without=[13]).answer().answer()
-        assert_aborts(cohort, unmask(cohort, 13), AbortReason.STRANGER)
+        assert cohort.reason(unmask(cohort, 13)) is AbortReason.STRANGER
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -274,7 +266,7 @@ def test_any_other_kind_of_message_ends_the_session(play: Any, stage: str) -> No
     for kind in Kind:
         message = wire.message(kind, cohort.terms, good[wire.HEADER_BYTES :])
         if message != good:
-            assert_aborts(cohort, message, AbortReason.MALFORMED)
+            assert cohort.reason(message) is AbortReason.MALFORMED
 
 
 @pytest.mark.parametrize("me", [-1, 1 << 64])

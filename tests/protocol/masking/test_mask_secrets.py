@@ -152,25 +152,14 @@ def byte_chi_square(data: bytes) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-class TestUniformity:
+def test_masked_vectors_and_their_sums_look_random_and_that_of_all_without_self_masks_would_not(
+    play: Any,
+) -> None:
     """Chi-square of the bytes with 255 degrees of freedom: 255 on average, and 400 once in a hundred million."""
-
-    LENGTH = 50_000
-
-    def masked(self, play: Any) -> tuple[Any, dict[int, bytes]]:
-        cohort = play(4, length=self.LENGTH).until("peers")
-        replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
-        return cohort, {device: reply[wire.HEADER_BYTES :] for device, reply in replies.items()}
-
-    def test_masked_bytes_pass(self, play: Any) -> None:
-        _, masked = self.masked(play)
-        for body in masked.values():
-            assert byte_chi_square(body) < 400
-            # The difference to the next number must not show anything either.
-            assert byte_chi_square(np.diff(np.frombuffer(body, np.uint32)).tobytes()) < 400
-
-    def test_sums_of_some_devices_pass_and_that_of_all_without_self_masks_would_not(self, play: Any) -> None:
-        _, masked = self.masked(play)
-        bodies = [np.frombuffer(body, np.uint32) for body in masked.values()]
-        for part in (bodies[:2], bodies[:3], bodies):
-            assert byte_chi_square(np.sum(part, axis=0, dtype=np.uint32).tobytes()) < 400
+    cohort = play(4, length=50_000).until("peers")
+    replies = [cohort.peek(device, message)[1] for device, message in cohort.inbox.items()]
+    bodies = [np.frombuffer(reply[wire.HEADER_BYTES :], np.uint32) for reply in replies]
+    # The difference to the next number must not show anything either.
+    sums = [np.sum(bodies[:count], axis=0, dtype=np.uint32) for count in (2, 3, 4)]
+    for numbers in (*bodies, *map(np.diff, bodies), *sums):
+        assert byte_chi_square(numbers.tobytes()) < 400

@@ -88,16 +88,15 @@ def test_points_are_distinct_and_never_zero(points: tuple[int, ...]) -> None:
         lagrange_at_zero(points)
 
 
-@pytest.mark.parametrize(("threshold", "holders"), [(0, 3), (4, 3), (-1, 3)])
-def test_impossible_thresholds(threshold: int, holders: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "threshold", "holders"),
+    [(32, 0, 3), (32, 4, 3), (32, -1, 3), (0, 1, 1), (31, 1, 1), (33, 1, 1)],
+)
+def test_impossible_thresholds_and_secrets_without_32_bytes(
+    length: int, threshold: int, holders: int
+) -> None:
     with pytest.raises(InvalidInput):
-        split(bytes(32), threshold, holders, source=SeededSource(1))
-
-
-@pytest.mark.parametrize("length", [0, 31, 33])
-def test_secrets_have_32_bytes(length: int) -> None:
-    with pytest.raises(InvalidInput):
-        split(bytes(length), 1, 1, source=SeededSource(1))
+        split(bytes(length), threshold, holders, source=SeededSource(1))
 
 
 @pytest.mark.parametrize(

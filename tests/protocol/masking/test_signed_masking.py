@@ -10,7 +10,6 @@ import pytest
 
 from fedhist import InvalidInput, SeededSource
 from tests.support.api import (
-    Aborted,
     AbortReason,
     CollectingAdvertisements,
     Confirmed,
@@ -26,13 +25,6 @@ from tests.support.api import wire_module as wire
 from tests.support.refusals import refused
 
 ME = 10
-
-
-def reason_of(outcome: tuple[Any, bytes]) -> AbortReason:
-    state, reply = outcome
-    assert isinstance(state, Aborted)
-    assert reply == b""
-    return state.reason
 
 
 def roster_with(cohort: Any, body_of_13: bytes) -> bytes:
@@ -71,14 +63,14 @@ class TestAdvertisements:
     def test_one_that_the_device_did_not_sign_for_itself_in_this_session(self, play: Any, other: Any) -> None:
         cohort = play(signed=True).until("roster")
         message = roster_with(cohort, other(cohort)[wire.HEADER_BYTES :])
-        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+        assert cohort.reason(message) is AbortReason.BAD_SIGNATURE
 
     def test_one_of_a_device_that_nobody_knows(self, play: Any) -> None:
         cohort = play(signed=True).until("roster")
         state = cohort.states[ME]
         known = {device: key for device, key in state.identity.directory.items() if device != 13}
         narrow = replace(state, identity=Identity(state.identity.secret, known))
-        assert reason_of(cohort.peek(ME, cohort.inbox[ME], narrow)) is AbortReason.BAD_SIGNATURE
+        assert cohort.reason(cohort.inbox[ME], narrow) is AbortReason.BAD_SIGNATURE
 
     def test_the_server_leaves_forgers_out(self, play: Any) -> None:
         cohort = play(signed=True)
@@ -112,7 +104,7 @@ class TestSurvivors:
     )
     def test_a_wrong_set_is_not_signed(self, play: Any, listed: tuple[int, ...], reason: AbortReason) -> None:
         cohort = play(7, signed=True).until("survivors")
-        assert reason_of(cohort.peek(ME, survivors(cohort, *listed))) is reason
+        assert cohort.reason(survivors(cohort, *listed)) is reason
 
     def test_a_device_signs_one_set_only_and_unmasks_nothing_before(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")
@@ -120,7 +112,7 @@ class TestSurvivors:
         assert isinstance(state, Confirmed)
         again, early = survivors(cohort, *cohort.ids[:6]), wire.encode_unmask((), b"", cohort.terms)
         for message, at in ((again, state), (early, None)):
-            assert reason_of(cohort.peek(ME, message, at)) is AbortReason.MALFORMED
+            assert cohort.reason(message, at) is AbortReason.MALFORMED
 
 
 def flipped(signature: bytes, place: int) -> bytes:
@@ -152,8 +144,10 @@ class TestConfirmations:
             (7, (13,), AbortReason.WRONG_SURVIVORS),
         ):
             message = self.unmask(cohort, dict(list(signatures.items())[:signers]), *dead)
-            outcome = cohort.peek(ME, message)
-            assert isinstance(outcome[0], Finished) if reason is None else reason_of(outcome) is reason
+            if reason is None:
+                assert isinstance(cohort.peek(ME, message)[0], Finished)
+            else:
+                assert cohort.reason(message) is reason
 
     @pytest.mark.parametrize(
         "change",
@@ -169,14 +163,14 @@ class TestConfirmations:
         cohort, signatures = self.confirmed(play)
         _, others = self.confirmed(play, session=2)
         message = self.unmask(cohort, signatures | change(signatures, others))
-        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+        assert cohort.reason(message) is AbortReason.BAD_SIGNATURE
 
     def test_a_right_one_of_a_device_that_is_no_survivor(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")
         state, _ = cohort.peek(ME, survivors(cohort, *cohort.ids[:6]))
         signature = cohort.identities[28].sign(masking_client._survivors_text(state))
         message = self.unmask(cohort, {28: signature}, 28)
-        assert reason_of(cohort.peek(ME, message, state)) is AbortReason.BAD_SIGNATURE
+        assert cohort.reason(message, state) is AbortReason.BAD_SIGNATURE
 
     def test_two_sets_shown_to_two_halves_unmask_neither(self, play: Any) -> None:
         """The attack on unsigned masking: device 28 is alive to some and dead to others, for both kinds of share."""
@@ -189,9 +183,9 @@ class TestConfirmations:
         for device, shown in sets.items():
             same = {other: signatures[other] for other in sets if sets[other] == shown}
             dead = sorted(set(cohort.ids) - set(shown))
-            assert reason_of(cohort.peek(device, self.unmask(cohort, same, *dead))) is AbortReason.TOO_FEW
+            assert cohort.reason(self.unmask(cohort, same, *dead), me=device) is AbortReason.TOO_FEW
             everyone = self.unmask(cohort, signatures, *dead)
-            assert reason_of(cohort.peek(device, everyone)) is AbortReason.BAD_SIGNATURE
+            assert cohort.reason(everyone, me=device) is AbortReason.BAD_SIGNATURE
 
     def test_the_server_ignores_forged_ones_and_stops_when_too_few_confirm(self, play: Any) -> None:
         cohort = play(7, signed=True).until("survivors")

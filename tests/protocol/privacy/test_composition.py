@@ -17,14 +17,13 @@ from scipy import special, stats
 
 from fedhist import Charge, Cost, Plan
 from fedhist.testing import PLANS
-from tests.builders import python
+from tests.builders import charge_of, python
 from tests.oracles import gaussian_delta, gaussian_deltas
 from tests.support.api import (
     AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
     GaussianLoss,
-    PrivacyLoss,
     PureLoss,
     basic_total,
     discovery_charges,
@@ -35,24 +34,20 @@ from tests.support.api import (
 )
 
 
-def charge(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge("select", "test", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
-
-
 def pure(epsilon: float) -> Charge:
-    return charge(epsilon, 0.0, PureLoss())
+    return charge_of(epsilon, 0.0, PureLoss())
 
 
 def exponential(epsilon: float) -> Charge:
-    return charge(epsilon, 0.0, BoundedRangeLoss())
+    return charge_of(epsilon, 0.0, BoundedRangeLoss())
 
 
 def approximate(epsilon: float, delta: float) -> Charge:
-    return charge(epsilon, delta, ApproximateLoss())
+    return charge_of(epsilon, delta, ApproximateLoss())
 
 
 def gaussian(epsilon: float, delta: float) -> Charge:
-    return charge(epsilon, delta, GaussianLoss(noise_multiplier(epsilon, delta)))
+    return charge_of(epsilon, delta, GaussianLoss(noise_multiplier(epsilon, delta)))
 
 
 def two_candidates(epsilon: float, first_chosen: float) -> list[tuple[float, float]]:
@@ -93,7 +88,7 @@ def test_a_gaussian_alone_costs_what_it_was_calibrated_for(epsilon: float, delta
 
 
 def test_more_noise_than_the_budget_needs_is_seen_in_the_tight_total() -> None:
-    generous = charge(1.0, 1e-6, GaussianLoss(noise_multiplier(0.5, 1e-6)))
+    generous = charge_of(1.0, 1e-6, GaussianLoss(noise_multiplier(0.5, 1e-6)))
     assert tight_total([generous]).epsilon == pytest.approx(0.5, abs=1e-3)
 
 
@@ -189,7 +184,7 @@ def test_a_hundred_distinct_budgets_are_sound_and_nearly_tight() -> None:
 def test_noise_far_beyond_use_is_not_undercharged(epsilon: float, delta: float) -> None:
     """A multiplier of 10^11 and more once lost its digits and looked a fifth as costly as it was."""
     multiplier = noise_multiplier(epsilon, delta)
-    total = tight_total([charge(100 * epsilon, delta, GaussianLoss(multiplier))])
+    total = tight_total([charge_of(100 * epsilon, delta, GaussianLoss(multiplier))])
     assert gaussian_delta(multiplier, total.epsilon) <= delta
 
 
@@ -269,7 +264,7 @@ def test_two_discoveries_cost_the_deltas_of_all_pairs_of_their_ways() -> None:
 
 
 def test_below_what_may_fail_there_is_no_epsilon() -> None:
-    entry = Charge("release", "test", {}, 1.0, "l2", "zero-out", 0.1, 1e-8, ApproximateLoss())
+    entry = charge_of(0.1, 1e-8, ApproximateLoss())
     assert epsilon_at([entry], 1e-9) == math.inf
     assert epsilon_at([], 1e-6) == 0
 

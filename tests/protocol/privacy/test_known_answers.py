@@ -12,10 +12,10 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from fedhist import Charge, Neighbours, Plan
+from fedhist import Neighbours, Plan
+from tests.builders import charge_of
 from tests.support.api import (
     ApproximateLoss,
-    PrivacyLoss,
     Share,
     classic_multiplier,
     growth_of_mean,
@@ -23,10 +23,6 @@ from tests.support.api import (
     running_sum_root,
     tight_total,
 )
-
-
-def entry(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge("release", "known", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
@@ -58,7 +54,7 @@ def test_the_noise_of_a_release_is_its_formula(mechanism: str, neighbours: Neigh
 def test_approximate_mechanisms_compose_as_kairouz_oh_and_viswanath_have_it(
     count: int, epsilon: float, delta: float
 ) -> None:
-    total = tight_total([entry(epsilon, delta, ApproximateLoss())] * count)
+    total = tight_total([charge_of(epsilon, delta, ApproximateLoss())] * count)
     with mpmath.workdps(60):
         up = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
 

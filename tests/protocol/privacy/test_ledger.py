@@ -173,33 +173,21 @@ def test_a_cost_below_nothing_is_refused(epsilon: float, delta: float) -> None:
 
 
 def test_a_ledger_keeps_its_entries_in_order_and_adds_them_up() -> None:
-    ledger = Ledger()
+    """The journal hears of an entry before it counts."""
+    heard: list[tuple[Charge, int]] = []
+    ledger = Ledger(journal=lambda charge: heard.append((charge, len(ledger.entries))))
     assert ledger.private
     assert ledger.basic() == ledger.tight() == Cost(0.0, 0.0)
-    ledger.charge(SELECT)
-    ledger.charge(RELEASE)
-    assert ledger.entries == (SELECT, RELEASE)
+    for charge in (SELECT, RELEASE):
+        ledger.charge(charge)
+    assert (ledger.entries, heard) == ((SELECT, RELEASE), [(SELECT, 0), (RELEASE, 1)])
     assert ledger.private
     assert ledger.basic() == Cost(1.1, 1e-6)
     assert 1.0 < ledger.tight().epsilon < 1.05
     assert ledger.tight().delta == 1e-6
-
-
-def test_an_oracle_is_seen_in_every_total() -> None:
-    ledger = Ledger()
     ledger.charge(ORACLE)
-    ledger.charge(RELEASE)
     assert not ledger.private
     assert ledger.basic().epsilon == ledger.tight().epsilon == math.inf
-    assert ledger.entries[0] == ORACLE
-
-
-def test_the_journal_hears_of_an_entry_before_it_counts() -> None:
-    heard: list[tuple[Charge, int]] = []
-    ledger = Ledger(journal=lambda charge: heard.append((charge, len(ledger.entries))))
-    ledger.charge(SELECT)
-    ledger.charge(RELEASE)
-    assert heard == [(SELECT, 0), (RELEASE, 1)]
 
 
 def test_nothing_is_charged_when_the_journal_can_t_write() -> None:

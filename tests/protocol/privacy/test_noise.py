@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ SAMPLERS = {
     "gaussian": (discrete_gaussian, gaussian_variance, LARGEST_GAUSSIAN_VARIANCE),
 }
 positive = st.fractions(min_value=Fraction(1, 10**9), max_value=10**15)
+NO_WIDTHS = [Fraction(0), Fraction(-3), Fraction(-(10**400))]
 each_sampler = pytest.mark.parametrize("kind", SAMPLERS)
 
 
@@ -82,25 +85,19 @@ def test_short_dyadic_values_are_kept_as_they_are(kind: str, value: Fraction) ->
 
 
 @each_sampler
-def test_the_largest_value_is_told_when_it_is_passed(kind: str) -> None:
+def test_noise_too_wide_or_of_no_width_and_fewer_draws_than_none_are_refused(kind: str) -> None:
     sampler, rounding, largest = SAMPLERS[kind]
-    for attempt in (
-        lambda: rounding(largest + Fraction(1, 3)),
-        lambda: rounding(Fraction(10**400)),
-        lambda: sampler(1, 2 * largest, source=SeededSource(1)),
+    source, too_wide = SeededSource(1), ("noise-too-wide", str(int(largest)))
+    for attempt, refusal in (
+        (lambda: rounding(largest + Fraction(1, 3)), too_wide),
+        (lambda: rounding(Fraction(10**400)), too_wide),
+        (lambda: sampler(1, 2 * largest, source=source), too_wide),
+        *((partial(rounding, value), ("no-noise",)) for value in NO_WIDTHS),
+        *((partial(sampler, 1, value, source=source), ("no-noise",)) for value in NO_WIDTHS),
+        (lambda: sampler(-1, Fraction(1), source=source), ("bad-number-of-draws",)),
     ):
-        with refused(InvalidInput, "noise-too-wide", str(int(largest))):
+        with refused(InvalidInput, *refusal):
             attempt()
-
-
-@each_sampler
-@pytest.mark.parametrize("value", [Fraction(0), Fraction(-3), Fraction(-(10**400))])
-def test_noise_of_no_width_is_refused(kind: str, value: Fraction) -> None:
-    sampler, rounding, _ = SAMPLERS[kind]
-    with refused(InvalidInput, "no-noise"):
-        rounding(value)
-    with refused(InvalidInput, "no-noise"):
-        sampler(1, value, source=SeededSource(1))
 
 
 @each_sampler
@@ -111,13 +108,6 @@ def test_nobody_silently_gets_another_width(kind: str, wanted: Fraction) -> None
     with refused(InvalidInput, "not-representable", rounding.__name__):
         sampler(1, wanted, source=SeededSource(1))
     assert len(sampler(1, rounding(wanted), source=SeededSource(1))) == 1
-
-
-@each_sampler
-def test_a_negative_number_of_draws_is_refused(kind: str) -> None:
-    sampler, _, _ = SAMPLERS[kind]
-    with refused(InvalidInput, "bad-number-of-draws"):
-        sampler(-1, Fraction(1), source=SeededSource(1))
 
 
 @each_sampler
@@ -238,15 +228,20 @@ def test_a_rational_of_many_digits_is_compared_digit_by_digit() -> None:
     assert bernoulli_exp(Fraction(1, 3), source=Script(third, third, third + 1))
 
 
-def test_a_negative_exponent_is_refused() -> None:
-    with refused(InvalidInput, "bad-gamma"):
-        bernoulli_exp(Fraction(-1, 7), source=SeededSource(1))
-
-
-@pytest.mark.parametrize("bound", [0, -1, 2**64 + 1])
-def test_no_number_is_drawn_below_an_impossible_bound(bound: int) -> None:
-    with refused(InvalidInput, "bad-bound"):
-        uniform_below(bound, source=SeededSource(1))
+@pytest.mark.parametrize(
+    ("attempt", "code"),
+    [
+        (lambda source: bernoulli_exp(Fraction(-1, 7), source=source), "bad-gamma"),
+        (lambda source: uniform_below(0, source=source), "bad-bound"),
+        (lambda source: uniform_below(-1, source=source), "bad-bound"),
+        (lambda source: uniform_below(2**64 + 1, source=source), "bad-bound"),
+    ],
+)
+def test_a_negative_exponent_and_an_impossible_bound_are_refused(
+    attempt: Callable[[SeededSource], object], code: str
+) -> None:
+    with refused(InvalidInput, code):
+        attempt(SeededSource(1))
 
 
 def test_numbers_below_a_bound_take_every_value() -> None:

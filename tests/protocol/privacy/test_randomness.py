@@ -55,20 +55,15 @@ def test_only_a_seeded_source_says_so() -> None:
         assert source.seeded == source.fork("noise").seeded == seeded
 
 
-def test_a_fork_depends_on_seed_and_purpose_alone() -> None:
+def test_a_fork_depends_on_seed_and_purpose_alone_and_does_not_advance_the_stream() -> None:
     source = SeededSource(1)
     before = source.fork("noise", 2).words(100)
-    source.words(1000)
+    source.user_words(np.arange(100))
+    np.testing.assert_array_equal(source.words(1000), SeededSource(1).words(1000))
     source.fork("rounding").words(10)
     np.testing.assert_array_equal(source.fork("noise", 2).words(100), before)
-    np.testing.assert_array_equal(source.fork("noise").fork(2).words(100), before)
-
-
-def test_forking_does_not_advance_the_stream() -> None:
-    source = SeededSource(1)
-    source.fork("noise").words(100)
-    source.user_words(np.arange(100))
-    np.testing.assert_array_equal(source.words(100), SeededSource(1).words(100))
+    np.testing.assert_array_equal(source.fork("noise").fork(np.int64(2)).words(100), before)
+    np.testing.assert_array_equal(SeededSource(np.int64(1)).words(9), SeededSource(1).words(9))
 
 
 def test_streams_of_different_purposes_and_seeds_are_unrelated() -> None:
@@ -119,16 +114,12 @@ def test_the_systems_words_for_users_are_fresh() -> None:
     assert not np.isin(SystemSource().user_words(users), SystemSource().user_words(users)).any()
 
 
-def test_neither_seed_nor_key_is_printed() -> None:
+def test_no_seed_key_or_secret_is_printed() -> None:
     seed = 8_675_309_424_242
     source = SeededSource(seed).fork("noise", 3)
-    for text in (repr(source), str(source), f"{source}"):
-        assert "noise/3" in text
-        assert str(seed) not in text
-        assert hex(seed)[2:] not in text
-    key = source._key
-    assert key.hex() not in repr(source)
-    assert repr(key) not in repr(source)
+    for secret in (str(seed), hex(seed)[2:], source._key.hex(), repr(source._key)):
+        assert secret not in repr(source)
+    assert repr(KeyedSource(bytes(range(32)), purpose="a request").fork("x")) == "KeyedSource()"
 
 
 def test_each_draw_of_a_user_is_another_word_and_draw_zero_is_the_default() -> None:
@@ -137,12 +128,6 @@ def test_each_draw_of_a_user_is_another_word_and_draw_zero_is_the_default() -> N
     words = source.user_words(users, np.array([0, 1, 2, 1]))
     assert len(set(words.tolist())) == 4
     assert words[0] == source.user_words(np.array([5]))[0]
-
-
-def test_numpy_integers_name_the_same_streams() -> None:
-    assert SeededSource(np.int64(4)).words(2).tolist() == SeededSource(4).words(2).tolist()
-    again = SeededSource(4).fork(np.int64(3)).words(2)
-    assert again.tolist() == SeededSource(4).fork(3).words(2).tolist()
 
 
 class TestKeyed:
@@ -162,9 +147,6 @@ class TestKeyed:
         sources = [self.keyed(), self.keyed("another"), self.keyed(secret=bytes(32)), self.keyed().fork("x")]
         assert len({source.words(2).tobytes() for source in sources}) == 4
         assert len({source.user_words(np.arange(2)).tobytes() for source in sources}) == 4
-
-    def test_the_secret_is_not_printed(self) -> None:
-        assert repr(self.keyed()) == repr(self.keyed().fork("x")) == "KeyedSource()"
 
     def test_a_new_secret_is_new(self) -> None:
         secrets = {new_secret() for _ in range(20)}

@@ -9,6 +9,7 @@ import mpmath
 import pytest
 
 from fedhist import Charge
+from tests.builders import charge_of
 from tests.oracles import gaussian_delta
 from tests.support.api import (
     Alternative,
@@ -16,7 +17,6 @@ from tests.support.api import (
     ApproximateLoss,
     BoundedRangeLoss,
     GaussianLoss,
-    PrivacyLoss,
     PureLoss,
     basic_total,
     noise_multiplier,
@@ -26,21 +26,17 @@ from tests.support.api import (
 LEDGERS, KINDS = 200, ("pure", "gaussian", "gaussian", "approximate", "alternatives", "range")
 
 
-def charge(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge("select", "test", {}, 1.0, "l2", "zero-out", epsilon, delta, loss)
-
-
 def drawn_entry(kind: str, rng: random.Random) -> Charge:
     epsilon, delta = 10 ** rng.uniform(-3, 0.5), 10 ** rng.uniform(-12, -3)
     match kind:
         case "pure":
-            return charge(epsilon, 0.0, PureLoss())
+            return charge_of(epsilon, 0.0, PureLoss())
         case "range":
-            return charge(epsilon, 0.0, BoundedRangeLoss())
+            return charge_of(epsilon, 0.0, BoundedRangeLoss())
         case "approximate":
-            return charge(epsilon, delta, ApproximateLoss())
+            return charge_of(epsilon, delta, ApproximateLoss())
         case "gaussian":
-            return charge(epsilon, delta, GaussianLoss(noise_multiplier(epsilon, delta)))
+            return charge_of(epsilon, delta, GaussianLoss(noise_multiplier(epsilon, delta)))
     failure = delta / 5
     multiplier = noise_multiplier(epsilon, delta / 2)
     ways = (
@@ -48,7 +44,7 @@ def drawn_entry(kind: str, rng: random.Random) -> Charge:
         Alternative(epsilon=epsilon),
         Alternative(multiplier * 8, epsilon * 0.85),
     )
-    return charge(epsilon, delta, AlternativesLoss(tuple(rng.sample(ways, rng.randint(1, 3))), failure))
+    return charge_of(epsilon, delta, AlternativesLoss(tuple(rng.sample(ways, rng.randint(1, 3))), failure))
 
 
 def drawn_ledger(seed: int) -> list[Charge]:

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from fedhist import Plan
 from tests.asking import release_at
-from tests.support.api import Contribution, DecodeError, Request, Round, UnexpectedMessage, decode, encode
+from tests.support.api import (
+    Contribution,
+    DecodeError,
+    Keyed,
+    Request,
+    Round,
+    UnexpectedMessage,
+    decode,
+    encode,
+)
 
 PLAN = Plan(users=1000, items=5, selector="fixed", threshold=40.0)
 REQUEST = release_at(plan=PLAN, threshold=PLAN.at_steps(40 * 1024))
@@ -88,5 +97,6 @@ def test_an_answer_to_another_request_is_not_encoded():
         encode(contribution([1] * 4), REQUEST)
 
 
-def test_a_contribution_does_not_print_its_values():
-    assert "40960" not in repr(contribution([40960] * 5))
+def test_no_number_of_a_user_is_printed():
+    numbers = np.array([40960])
+    assert "40960" not in repr([contribution([40960] * 5), Keyed(keys=numbers, values=numbers[:, None])])
