@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ def test_no_output_shows_a_persons_row(
     told += "".join(path.read_text(errors="replace") for path in Path("r").iterdir())
     told = told.replace(",", "").replace("\N{NO-BREAK SPACE}", "")
     for number in ROW.values():
-        assert str(number) not in told
+        # Not as some of the digits of a time.
+        assert not re.search(rf"(?<!\d){number}(?!\d)", told)
     assert "somebody-known" not in told
     if evaluated:
         views = json.loads(Path("r/simulation.json").read_text())["views"]
