@@ -30,13 +30,12 @@ from fedhist import (
 from fedhist.client import Policy
 from tests.asking import first_request, release_at, select_request
 from tests.builders import population_of
+from tests.protocol.masking.conftest import Play
 from tests.support.api import (
     TERMS_BYTES,
     BadKey,
-    CollectingAdvertisements,
     DecodeError,
     Envelope,
-    Identity,
     MaskingTerms,
     Request,
     Settled,
@@ -52,7 +51,6 @@ from tests.support.api import (
     encode,
     encode_table,
     save,
-    start,
     to_total,
     vector_length,
 )
@@ -280,31 +278,14 @@ def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
 @lru_cache
 def _masking_session(*, signed: bool) -> tuple[dict[Kind, list[bytes]], list[Any], MaskingTerms]:
     """Every message of a small session by kind, and every state of one device."""
-    terms = MaskingTerms(session=bytes(32), length=4, width=32, minimum_survivors=2, signed=signed)
-    source, devices = SeededSource(5), range(10, 16)
-    secrets = {device: bytes([device]) * 32 for device in devices}
-    directory = {device: Identity(secret, {}).public for device, secret in secrets.items()}
-    server: Any = CollectingAdvertisements(terms, source=source, directory=directory if signed else None)
-    states: dict[int, Any] = {}
-    seen, messages = [], {}
-    for device in devices:
-        identity = Identity(secrets[device], directory) if signed else None
-        states[device], message = start(terms, device, source=source.fork("start", device), identity=identity)
+    cohort = Play(6, signed=signed, seed=5).advertise()
+    seen, messages = [cohort.states[10]], {}
+    while cohort.inbox:
+        cohort.answer()
+        seen.append(cohort.states[10])
+    for _, _, message in cohort.sent:
         messages.setdefault(Kind(message[3]), []).append(message)
-        server.add(device, message)
-    while True:
-        seen.append(states[10])
-        closed = server.close()
-        if not isinstance(closed, tuple):
-            return messages, seen, terms
-        server, sent = closed
-        for device, message in sent:
-            messages.setdefault(Kind(message[3]), []).append(message)
-            draws = source.fork(server.name, device)
-            vector = np.arange(4, dtype=np.int64)
-            states[device], answer = advance(states[device], message, source=draws, vector=vector)
-            messages.setdefault(Kind(answer[3]), []).append(answer)
-            server.add(device, answer)
+    return messages, seen, cohort.terms
 
 
 def _state(saved: Sequence[bytes], random: Random) -> bytes:

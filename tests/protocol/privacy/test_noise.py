@@ -59,21 +59,16 @@ class OneByOne(SeededSource):
 
 
 @each_sampler
-@given(wanted=positive)
-def test_a_width_is_rounded_up_by_almost_nothing(kind: str, wanted: Fraction) -> None:
+@given(wanted=positive, other=positive)
+def test_a_width_is_rounded_up_by_almost_nothing_and_keeps_its_order(
+    kind: str, wanted: Fraction, other: Fraction
+) -> None:
     _, rounding, _ = SAMPLERS[kind]
     relative, least = (40, 62) if kind == "laplace" else (26, 27)
     width = rounding(wanted)
     assert wanted <= width <= wanted + max(wanted / 2**relative, Fraction(1, 2**least))
-    assert rounding(width) == width
-    assert Fraction(float(width)) == width
-
-
-@each_sampler
-@given(first=positive, second=positive)
-def test_rounding_keeps_the_order(kind: str, first: Fraction, second: Fraction) -> None:
-    _, rounding, _ = SAMPLERS[kind]
-    assert (rounding(first) <= rounding(second)) or first > second
+    assert rounding(width) == Fraction(float(width)) == width
+    assert width <= rounding(other) or wanted > other
 
 
 @each_sampler
