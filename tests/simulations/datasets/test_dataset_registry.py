@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import HeavyTailedPopulation, Histograms, InvalidInput, PoissonPopulation
+from fedhist import HeavyTailedPopulation, Histograms, InvalidInput, PoissonPopulation, Population
 from tests.support.api import DATASETS, PaperPopulation, make_population, materialise
 from tests.support.populations import check_population
 from tests.support.refusals import refused
@@ -84,20 +84,26 @@ class TestEveryDataset:
 
 
 class TestNames:
-    def test_parameters_and_sizes_go_together(self) -> None:
-        population = make_population(
-            "synthetic:heavy-tailed?exponent=1.5&items=20", seed=2, users=7, items=None
-        )
-        assert population == HeavyTailedPopulation(users=7, items=20, seed=2, exponent=1.5)
-
-    def test_the_paper_s_sets_in_both_readings(self) -> None:
-        for name, users in (("paper-iid", 50_000), ("paper-iid-text", 500_000)):
-            iid: Any = make_population(f"synthetic:{name}", seed=0)
-            assert iid == PoissonPopulation(users=users, items=100, seed=0, mean=100.0)
-        table: Any = make_population("synthetic:paper-non-iid", seed=0)
-        assert table == PaperPopulation(users=50_000, items=100, seed=0, rate_shape=0.5)
-        text: Any = make_population("synthetic:paper-non-iid-text", seed=0)
-        assert text == PaperPopulation(users=500_000, items=100, seed=0, rate_shape=2.0)
+    @pytest.mark.parametrize(
+        ("text", "sizes", "expected"),
+        [
+            (
+                "heavy-tailed?exponent=1.5&items=20",
+                {"users": 7, "items": None},
+                HeavyTailedPopulation(users=7, items=20, seed=2, exponent=1.5),
+            ),
+            # The paper's sets in both readings.
+            ("paper-iid", {}, PoissonPopulation(users=50_000, items=100, seed=2, mean=100.0)),
+            ("paper-iid-text", {}, PoissonPopulation(users=500_000, items=100, seed=2, mean=100.0)),
+            ("paper-non-iid", {}, PaperPopulation(users=50_000, items=100, seed=2, rate_shape=0.5)),
+            ("paper-non-iid-text", {}, PaperPopulation(users=500_000, items=100, seed=2, rate_shape=2.0)),
+        ],
+    )
+    def test_a_name_parameters_and_sizes_go_together(
+        self, text: str, sizes: dict[str, Any], expected: Population
+    ) -> None:
+        found: Population = make_population(f"synthetic:{text}", seed=2, **sizes)
+        assert found == expected
 
     @pytest.mark.parametrize(
         ("text", "words"),
