@@ -68,7 +68,7 @@ from fedhist.server.folder import recorded_run
 from fedhist.server.masked import NodeExchange, masked_sum
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
-from fedhist.server.schedule import WindowState, read_schedule, run_due
+from fedhist.server.schedule import ScheduleFile, WindowState, read_schedule, run_due
 from fedhist.server.steps import check_runnable, length_tells
 from fedhist.server.totals import planned, total_words
 from fedhist.server.trace import tell_charges, tell_states
@@ -691,8 +691,8 @@ def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
         )
     for path in filter(None, str(given.get("plugin", "")).split(":")):
         load_file(path)
-    schedule = read_schedule(Path(str(config[FOLDER_KEY])))
-    users = given.pop("users", schedule.plan.get("users"))
+    found = read_schedule(Path(str(config[FOLDER_KEY])))
+    users = given.pop("users", found.plan.get("users"))
     if users is None:
         raise InvalidInput(
             "the schedule and the run-config have no users",
@@ -702,7 +702,7 @@ def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
         )
     beside = running_settings(given)
 
-    def run(state: WindowState, fields: Mapping[str, Any]) -> None:
+    def run(schedule: ScheduleFile, state: WindowState, fields: Mapping[str, Any]) -> None:
         log.info("window %s", state.window)
         settings = GridSettings(
             plan=Plan(**dict(fields) | {"users": users}),
@@ -715,7 +715,7 @@ def run_schedule(grid: Grid, config: Mapping[str, Value]) -> list[Window]:
         run_settings(grid, settings, label=state.label)
 
     again = [text for text in str(config.get(AGAIN_KEY, "")).split(",") if text.strip()]
-    done = run_due(schedule.folder, run, again=again, tell=lambda text: log.warning("%s", text))
+    done = run_due(found.folder, run, again=again, tell=lambda text: log.warning("%s", text))
     log.info("released: %s", ", ".join(map(str, done)) or "nothing is due")
     return done
 

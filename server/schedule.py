@@ -211,7 +211,7 @@ class ScheduleFile:
                     advice="put back what was removed, or replaced by an older copy",
                     code="unknown-release" if document else "release-gone",
                 )
-            due_from = datetime.fromtimestamp(window.end + 86_400 * self.delay, UTC)
+            due_from = datetime.fromtimestamp(min(window.end + 86_400 * self.delay, _LAST.end), UTC)
             facts = {
                 "done": document is not None,
                 "reserved": any(run.status == "open" for run in own),
@@ -237,8 +237,14 @@ class ScheduleFile:
         )
 
     def fields_of(self, window: Window, runs: Sequence[RunRecord]) -> dict[str, Any]:
-        """The fields of the window's plan. Items that other windows released are known: to use them costs nothing."""
-        fields = dict(self.plan) | {"window": window.text}
+        """The fields of the window's plan. Items that other windows released are known: to use them costs nothing.
+
+        Budgets that the file leaves out are those that `check_room` counts: a plan would fill them in by its users.
+        """
+        counted = self.plan_for(window)
+        fields = (
+            dict(self.plan) | {"window": window.text} | {name: getattr(counted, name) for name in _BUDGETS}
+        )
         if fields["domain"] == "open" and fields.get("release") in (None, "discover"):
             found = [_keys_in(state.folder) for state in self.states(runs) if state.document is not None]
             known = dict.fromkeys(chain((fields.get("known_items") or "").split("\n"), *found))
@@ -256,9 +262,9 @@ class ScheduleFile:
             )
 
 
-Runner = Callable[[WindowState, Mapping[str, Any]], None]
-"""Runs a window whose plan has these fields: charges the ledger under the window's label before each draw, and writes
-its folder whole or not at all."""
+Runner = Callable[[ScheduleFile, WindowState, Mapping[str, Any]], None]
+"""Runs a window of a schedule, as its file is now, whose plan has these fields: charges the ledger under the window's
+label before each draw, and writes its folder whole or not at all."""
 
 
 def read_schedule(folder: Path, *, place: Path | None = None) -> ScheduleFile:
@@ -270,7 +276,7 @@ def read_schedule(folder: Path, *, place: Path | None = None) -> ScheduleFile:
     """
     try:
         said = tomllib.loads((folder / SCHEDULE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise InvalidFile(
             f"{folder} is no schedule: {SCHEDULE_FILE} can't be read ({getattr(problem, 'strerror', None) or problem})",
             allowed="a folder that 'fedhist campaign new' made",
@@ -284,6 +290,8 @@ def read_schedule(folder: Path, *, place: Path | None = None) -> ScheduleFile:
         ]
         wrong += [f"total.{name}" for name in _TABLES["total"] if name not in said["total"]]
         wrong += ["delay"] * (not 0 <= said["delay"] <= MOST_DAYS)
+        wrong += ["columns.bins"] * (type(said["columns"].get("bins", "")) is not str)
+        wrong += [name for name in ("name", "ledger", *_MAY_LACK) if "\0" in said.get(name, "")]
     if wrong:
         raise InvalidFile(
             f"{(place or folder) / SCHEDULE_FILE} has entries that are wrong, unknown or missing: {', '.join(wrong)}",
@@ -450,7 +458,7 @@ def run_due(
             elif lost or state.status == "due":
                 schedule.check_room(state.window, budget.runs())
                 try:
-                    run(state, schedule.fields_of(state.window, budget.runs()))
+                    run(schedule, state, schedule.fields_of(state.window, budget.runs()))
                     done.append(state.window)
                 except RoundFailed as failure:
                     if not state.runs or lost:

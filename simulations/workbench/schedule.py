@@ -19,7 +19,14 @@ from fedhist.protocol.privacy.ledger import Limit, Spending
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.server.advice import plan_warnings
 from fedhist.server.disk import new_file
-from fedhist.server.schedule import WindowState, lost_words, new_schedule, read_schedule, run_due
+from fedhist.server.schedule import (
+    ScheduleFile,
+    WindowState,
+    lost_words,
+    new_schedule,
+    read_schedule,
+    run_due,
+)
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.report.over_time import released_rows, schedule_page
@@ -57,10 +64,16 @@ class Schedule:
 
     def __init__(self, folder: str | Path, *, moved: bool = False, watcher: Watcher | None = None) -> None:
         with python_words():
-            self.file = read_schedule(Path(folder))
-            self.file.open_ledger(moved=moved)
-        self.folder, self.page = self.file.folder, self.file.folder / PAGE_FILE
+            file = read_schedule(Path(folder))
+            file.open_ledger(moved=moved)
+        self.folder, self.page = file.folder, file.folder / PAGE_FILE
         self._watcher = watcher or _Warning()
+
+    @property
+    def file(self) -> ScheduleFile:
+        """What its file says now: a session may be older than the last correction."""
+        with python_words():
+            return read_schedule(self.folder)
 
     @classmethod
     def new(
@@ -202,7 +215,7 @@ class Schedule:
                 code="no-times",
             )
 
-        def run_window(state: WindowState, fields: Mapping[str, Any]) -> None:
+        def run_window(file: ScheduleFile, state: WindowState, fields: Mapping[str, Any]) -> None:
             hidden = fields.get("neighbours") == Neighbours.ADD_OR_REMOVE_ONE
             asked = Asked(
                 data=data,
@@ -231,7 +244,7 @@ class Schedule:
         again = [again] if isinstance(again, str) else again
         try:
             with python_words():
-                run_due(file.folder, run_window, again=again, until=until, tell=watcher.say)
+                run_due(self.folder, run_window, again=again, until=until, tell=watcher.say)
         finally:
             with suppress(FedhistError):
                 self.show()
@@ -249,8 +262,9 @@ class Schedule:
         return data_frame(released_rows(self._standing()["windows"]), None, texts=("window", "item"))
 
     def _standing(self) -> dict[str, Any]:
-        file, budget = self.file, self.file.open_ledger()
-        total, limit, left, runs = file.total, budget.limit, budget.left(), budget.runs()
+        file = self.file
+        budget, total = file.open_ledger(), file.total
+        limit, left, runs = budget.limit, budget.left(), budget.runs()
         plan, spent, states = file.plan_for(file.windows[0]), file.spent(runs), file.states(runs)
         cost = Spending.of(planned_charges(plan))
         to_come = [state for state in states if state.status in ("due", "waiting")]

@@ -297,6 +297,10 @@ def test_a_wrong_column_is_corrected_in_the_file(tmp_path: Path) -> None:
         ("[plan]", '[plan]\nmechanism = "gausian"'),
         ("2020-W43", "2020-W39"),
         ("epsilon = 4", "epsilon = -4"),
+        ("delay = 0", f"delay = {'[' * 5_000}"),
+        ("[columns]", "[columns]\nbins = 1.5"),
+        ("[columns]", "[columns]\nbins = ['1,2']"),
+        ('"items.txt"', '"items\\u0000.txt"'),
     ],
 )
 def test_a_file_that_says_no_schedule_is_refused(tmp_path: Path, change: tuple[str, str]) -> None:
@@ -314,6 +318,30 @@ def test_a_total_that_is_edited_is_still_held_by_the_ledger(tmp_path: Path) -> N
     with pytest.raises(BudgetExceeded):
         run(Schedule(made.folder))
     assert TOTAL.has_room(ledger_of(made).counted())
+
+
+def test_a_session_older_than_a_correction_charges_the_ledger_whose_room_is_checked(tmp_path: Path) -> None:
+    made = schedule_in(tmp_path)
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "moved.db")
+    edit(made, ("ledger.db", "moved.db"))
+    assert run(made) == list(WEEKS)
+    assert BudgetFile.open(tmp_path / "ledger.db", create=False).charges() == []
+    assert len(runs_of(made)) == 4
+
+
+def test_a_budget_that_the_file_leaves_out_costs_what_was_checked(tmp_path: Path) -> None:
+    made = schedule_in(tmp_path, selector="dpsgd", mechanism="gaussian", windows="2020-W40")
+    delta = said_in(made)["plan"]["delta_select"]
+    edit(made, (f"delta_select = {delta!r}\n", ""), ("delta = 1e-06", "delta = 1e-05"))
+    ledger_of(made).set_limit(Limit(100, 1e-2), replace=True)
+    run(made)
+    assert ledger_of(made).counted() == Spending.of(
+        planned_charges(Plan(**said_in(made)["plan"], users=10**6))
+    )
+
+
+def test_a_delay_to_after_the_last_year_is_one_to_its_beginning(tmp_path: Path) -> None:
+    assert statuses(schedule_in(tmp_path, windows="9998", delay=3650)) == ["waiting"]
 
 
 def test_a_ledger_that_was_deleted_or_replaced_is_refused(tmp_path: Path) -> None:
