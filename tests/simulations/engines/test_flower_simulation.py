@@ -34,19 +34,12 @@ class TestNodeFiles:
         assert read_part(tmp_path, 1, 2).users == 2
 
 
-class TestChoosingAnEngine:
-    def test_an_unknown_one_is_refused(self) -> None:
-        with refused(InvalidInput, "unknown-engine", "in-process", "flower-simulation"):
-            engine_named("cloud")
-
-    @pytest.mark.parametrize("nodes", [0, 6])
-    def test_every_node_has_a_user(self, nodes: int) -> None:
-        population = HeavyTailedPopulation(users=5, items=2, seed=1)
-        with (
-            refused(InvalidInput, "bad-nodes"),
-            engine_named("flower-simulation", nodes=nodes)(population, seed=1),
-        ):
-            pass
+@pytest.mark.parametrize("nodes", [0, 6])
+def test_every_node_has_a_user(nodes: int) -> None:
+    population = HeavyTailedPopulation(users=5, items=2, seed=1)
+    engine = engine_named("flower-simulation", nodes=nodes)
+    with refused(InvalidInput, "bad-nodes"), engine(population, seed=1):
+        pass
 
 
 class TestTelemetry:

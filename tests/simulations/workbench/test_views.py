@@ -71,21 +71,19 @@ class TestReport:
         assert one.charts == two.charts
         assert {"released", "curve", "scores", "users", "budget"} <= set(one.charts)
 
-    def test_of_a_private_one_has_nothing_of_the_truth(self, private: fedhist.Result, tmp_path: Path) -> None:
-        fedhist.report(private, tmp_path / "r.html")
-        assert set(page_in(tmp_path, "r.html").charts) == {"released", "budget", "bytes"}
-        assert HOSTILE not in (tmp_path / "r.html").read_text(encoding="utf-8")
-
-    def test_a_file_that_exists_stays_unless_it_is_forced(
-        self, private: fedhist.Result, tmp_path: Path
+    def test_of_a_private_one_has_nothing_of_the_truth_and_stays_unless_it_is_forced(
+        self, private: fedhist.Result, experiment: fedhist.Result, tmp_path: Path
     ) -> None:
-        path = tmp_path / "r.html"
-        path.write_text("mine")
+        fedhist.report(private, tmp_path / "r.html")
+        before, _, charts = page_in(tmp_path, "r.html")
+        assert set(charts) == {"released", "budget", "bytes"}
+        assert HOSTILE not in before
+        # The file stays unless it is forced.
         with refused(fedhist.InvalidInput, "exists-already") as refusal:
-            fedhist.report(private, path)
-        assert path.read_text() == "mine" and "--" not in str(refusal.value)
-        fedhist.report(private, path, force=True)
-        assert "<main>" in path.read_text(encoding="utf-8")
+            fedhist.report(experiment, tmp_path / "r.html")
+        assert "--" not in str(refusal.value)
+        fedhist.report(experiment, tmp_path / "r.html", force=True)
+        assert page_in(tmp_path, "r.html").text != before
 
     @pytest.mark.parametrize(
         ("what", "code"),
