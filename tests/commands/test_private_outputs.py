@@ -237,6 +237,8 @@ class TestTimes:
         times = [time for document in documents for time in times_in(document)]
         assert len(times) > 10
         assert set(times) == {None}
+        shown = fedhist("trace", "show", "r")
+        assert shown.code == 0 and not re.search(r"\d s\b", shown.out)
         page = page_in("r")
         assert "Times are withheld" in page.body
         assert not re.search(r"\d s\b", page.body)

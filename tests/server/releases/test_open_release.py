@@ -146,6 +146,13 @@ def test_outside_of_simulations_a_release_does_not_depend_on_how_many_keys_stay_
     assert leaving == [(["zz"], None)] * 2
 
 
+def test_a_release_of_no_key_is_an_empty_one():
+    cohort = Cohort(histograms_of([[1, 0], [0, 2]]), labels=["a", "b"])
+    result = run(fixed(cohort, 5.0), cohort)
+    assert result.histogram.shape == result.keys.shape == (0,)
+    assert result.labels == []
+
+
 # --- What they are called.
 
 STRANGE = [
@@ -181,6 +188,16 @@ def test_renumbering_the_items_leaves_the_release_as_it_was(release):
         assert 0 < len(a) < len(STRANGE)
         assert a == b
         assert a != released(run(plan, first, seed + 100))
+
+
+def test_numbers_without_names_are_in_the_order_of_their_digits():
+    cohort = Cohort(histograms_of([[1] * 12] * 300))
+    named = Cohort(histograms_of([[1] * 12] * 300), labels=[str(i) for i in range(12)])
+    plan = fixed(cohort, 12.0, epsilon=10.0)
+    plain, texts = run(plan, cohort), run(plan, named)
+    assert plain.labels == sorted(map(str, range(12)))
+    assert texts.labels == [str(label) for label in plain.labels]
+    assert texts.histogram.tolist() == plain.histogram.tolist()
 
 
 # --- What it costs.
