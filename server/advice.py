@@ -194,11 +194,14 @@ def little_released(release: Release) -> list[str]:
     found = (
         f"only {items} item{'' if items == 1 else 's'}" if items else "nothing was released, since no item"
     )
+    long = (
+        f". Names above {plan.max_item_bytes} bytes are left out (--max-item-bytes)" if plan.is_masked else ""
+    )
     return [
         f"{found} {'were' if items > 1 else 'was'} found above the bar, which is the weight of {bar:.3g} users who "
         f"have nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, give a public list with "
         "--items-file, or raise --epsilon or --delta; to look at data of your own without privacy, "
-        "use --domain closed with --evaluate"
+        f"use --domain closed with --evaluate{long}"
     ]
 
 

@@ -28,7 +28,7 @@ def first_free(named: Callable[[str], Path]) -> Path:
 def check_target(target: Path | None) -> None:
     """Refuse a folder that exists or can't be made, before anything is spent. None stands for no folder."""
     if target is not None:
-        _check_new(target, "folder", "name another one with --out", force=False)
+        _check_new(target, "folder", "name another one", force=False)
 
 
 def check_new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = False) -> None:

@@ -381,8 +381,9 @@ def _fields_in(path: Path) -> dict[str, Any]:
         plan = document.get("plan", document)
         found = {name: value for name, value in plan.items() if value is not None}
     except (OSError, ValueError, AttributeError, RecursionError) as problem:
+        why = f"can't be read ({problem.strerror})" if isinstance(problem, OSError) else "is no plan"
         raise InvalidFile(
-            f"--plan {path} is no plan", allowed="plan.json or result.json of a run", code="bad-plan-file"
+            f"--plan {path} {why}", allowed="plan.json or result.json of a run", code="bad-plan-file"
         ) from problem
     for name in found:
         _check_known(f"--plan {path}", name, [*FIELDS, "version", "plugins"])
@@ -396,7 +397,7 @@ def _check_known(where: str, name: str, known: Sequence[str]) -> None:
     raise InvalidInput(
         f"{where}: there is no field {name!r}",
         allowed=", ".join(known),
-        advice=f"did you mean {near[0]}?" if near else "see 'fedhist run --help-all'",
+        advice=f"did you mean {near[0]}?" if near else "--help-all lists them as options",
         code="unknown-field",
     )
 

@@ -71,6 +71,11 @@ _LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
         "help": "Delta of all rounds together, for all answers; the histogram gets all of it unless others spend delta "
         "too."
     },
+    items_file={
+        "help": "The public list of the items to count, one per line, for data with names. Without it the items are "
+        "inferred from the data."
+    },
+    top_items={"help": "Count the D most frequent items only."},
     seed={"default": 0, "help": "The seed of synthetic and model populations."},
     force={"help": "Replace a figure or CSV file that exists."},
 )

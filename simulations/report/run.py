@@ -112,7 +112,8 @@ def read_run(folder: Path) -> RunData:
     if not (folder / RESULT_FILE).is_file():
         raise InvalidFile(
             f"{folder} holds no {RESULT_FILE}" if folder.is_dir() else f"there is no folder {folder}",
-            allowed="a result folder of 'fedhist run' or of a Flower run with out",
+            allowed="a result folder of 'fedhist run' or of a Flower run with out; for a report also one of a finished "
+            "'fedhist compare' or 'fedhist paper'",
             code="no-result-folder",
         )
     try:

@@ -137,6 +137,10 @@ class TestPrivacy:
         assert repr(result).startswith("Result(only 2 items were found above the bar")
         assert 'domain="open"' in result.notes[0] and "--" not in "".join(result.notes)
 
+    def test_a_table_too_narrow_for_the_names_says_what_was_left_out(self) -> None:
+        with pytest.warns(UserWarning, match=r"Names above 2 bytes are left out \(max_item_bytes\)"):
+            assert not fedhist.histogram(FRAME, masking="secagg", nodes=4, max_item_bytes=2).release.names
+
     def test_the_truth_is_there_when_it_is_asked_for(self) -> None:
         result = fedhist.histogram(FRAME, items=NAMES, evaluate=True, seed=1)
         assert result.relative_loss is not None and result.release.seeded
