@@ -160,7 +160,7 @@ def _from_pandas(column: Any, name: str, *, lenient: bool) -> pl.Series:
 
     try:
         if column.dtype == object or getattr(column.dtype, "storage", "") == "python":
-            return _from_objects(_of_one_kind(column) if lenient else column)
+            return silenced(lambda: _from_objects(_of_one_kind(column) if lenient else column))
         try:
             read: Any = pl.from_pandas(column)
             return pl.Series(read)
@@ -168,7 +168,10 @@ def _from_pandas(column: Any, name: str, *, lenient: bool) -> pl.Series:
             if column.dtype.name == "category":
                 return _from_pandas(column.astype(column.cat.categories.dtype), name, lenient=lenient)
             return pl.Series(column.to_numpy(dtype=object, na_value=None).tolist())
-    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError):
+    except (
+        *(AttributeError, TypeError, ValueError, OverflowError, RuntimeError),
+        *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+    ):
         # The errors of others may quote a value.
         raise InvalidPopulation(
             f"column {name!r} of the data frame, of the type {column.dtype}, can't be read{_mixture(column)}",

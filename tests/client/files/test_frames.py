@@ -119,6 +119,8 @@ def test_items_of_other_types(values: Any, labels: tuple[object, ...]) -> None:
         ([b"secret", b""], ("column-type",)),
         (["secret", "\ud800"], ("mixed-column",)),
         (np.array([1j, 2]), ("mixed-column",)),
+        ([[1], ["secret"]], ("mixed-column",)),
+        (["secret", np.zeros(2)], ("mixed-column",)),
     ],
 )
 def test_items_that_are_refused(values: Any, told: tuple[str, ...]) -> None:
