@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("pandas", "polars", "pyarrow")
 _SHOWN_NAMES = 20
+_LARGE = 1 << 63
 
 T = TypeVar("T")
 
@@ -160,7 +162,7 @@ def _from_pandas(column: Any, name: str, *, lenient: bool) -> pl.Series:
 
     try:
         if column.dtype == object or getattr(column.dtype, "storage", "") == "python":
-            return silenced(lambda: _from_objects(_of_one_kind(column) if lenient else column))
+            return silenced(lambda: _from_objects(_one_by_one(column) if lenient else column))
         try:
             read: Any = pl.from_pandas(column)
             return pl.Series(read)
@@ -181,16 +183,31 @@ def _from_pandas(column: Any, name: str, *, lenient: bool) -> pl.Series:
         ) from None
 
 
-def _of_one_kind(column: Any) -> Any:
-    """The values of the most common kind; others, and text that has no UTF-8, are missing: each is one row's fault."""
-    kinds = column.map(type)
-    kind = kinds[column.notna()].mode()
-    if not len(kind):
+def _one_by_one(column: Any) -> Any:
+    """The values as text where they are not of one kind; what is no text, number, truth value or date is missing.
+
+    Each is read for itself: were the most common kind the right one, a user of many rows could take all others' away.
+    """
+    known = column[column.notna()]
+    kinds = known.map(type).unique()
+    if len(kinds) == 1 and (not issubclass(kinds[0], str | int) or known.map(_as_text).notna().all()):
         return column
-    odd = kinds != kind[0]
-    if kind[0] is str:
-        odd |= column.where(~odd, "").map(lambda text: text.encode(errors="replace").decode() != text)
-    return column.where(~odd, None)
+    return column.where(column.notna(), None).map(_as_text)
+
+
+def _as_text(value: Any) -> str | None:
+    match value:
+        case str():
+            return value if value.isascii() or value.encode(errors="replace").decode() == value else None
+        case bool() | np.bool_():
+            return str(value).lower()
+        case int() | np.integer() if abs(int(value)) < _LARGE:
+            return str(int(value))
+        case float() | np.floating():
+            return repr(float(value))
+        case date():
+            return value.isoformat()
+    return None
 
 
 def _from_objects(column: Any) -> pl.Series:

@@ -261,6 +261,22 @@ def test_one_odd_object_leaves_out_its_row_and_not_the_node(odd: object) -> None
     assert (population.users, item_totals(population).tolist()) == (3, [2, 1])
 
 
+@pytest.mark.parametrize(
+    "odd", [7, 2**70, 1.5, b"a", object(), True, "x"], ids=lambda odd: type(odd).__name__
+)
+@pytest.mark.parametrize("role", ["user", "item", "count"])
+@pytest.mark.parametrize("usual", [str, int])
+def test_what_one_user_has_in_many_rows_leaves_the_rows_of_others_as_they_are(
+    usual: type, role: str, odd: object
+) -> None:
+    kinds = {"user": usual, "item": usual, "count": int} | {role: usual}
+    rows = [(kinds["user"](user), kinds["item"](1), kinds["count"](1)) for user in range(4)]
+    own = {"user": usual(9), "item": usual(2), "count": 1} | {role: odd}
+    frame = pd.DataFrame(rows + [tuple(own.values())] * 20, columns=list(own), dtype=object)
+    population = read_node_data(frame, items=["1", "2"], columns=Columns(count="count"))[0]
+    assert item_totals(population)[0] - 4 in ((0, 1, 20) if role == "item" else (0,))
+
+
 @pytest.mark.parametrize("values", [[["a"]], [{"a": 1}], [b"a"]], ids=["list", "struct", "bytes"])
 def test_a_column_that_can_t_be_counts_is_a_sentence_on_a_node_too(values: list[Any]) -> None:
     frame = pl.DataFrame({"user": ["ana"], "item": ["tea"], "count": values})
