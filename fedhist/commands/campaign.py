@@ -30,12 +30,16 @@ NOT_HERE = ("users", "items", "participants", "window", "epsilon", "delta", "del
         "fedhist campaign show q4",
     ),
 )
-def campaign() -> None:
+@click.pass_context
+def campaign(context: click.Context) -> None:
     """A release of every week, or of any windows, as one command: a plan, a calendar, one ledger.
 
     FOLDER holds schedule.toml, which says all of it and may be corrected, one result folder for each window, and
     index.html, which draws the items over time.
     """
+    from fedhist.simulations.workbench.spelling import command_words
+
+    context.with_resource(command_words())
 
 
 @campaign.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
@@ -52,12 +53,27 @@ def _argument(option: re.Match[str]) -> str:
     return f'{name}="{value}"' if value in _VALUES else f"{name} {value}"
 
 
+_TYPED = ContextVar("_TYPED", default=False)
+
+
+@contextmanager
+def command_words() -> Iterator[None]:
+    """Errors that are raised in here name options, although the command calls what Python offers."""
+    before = _TYPED.set(True)
+    try:
+        yield
+    finally:
+        _TYPED.reset(before)
+
+
 @contextmanager
 def python_words() -> Iterator[None]:
     """Errors that are raised in here name arguments."""
     try:
         yield
     except FedhistError as error:
+        if _TYPED.get():
+            raise
         error.args = tuple(in_python(part) if isinstance(part, str) else part for part in error.args)
         if isinstance(error, InvalidInput):
             error.problem, error.allowed = in_python(error.problem), in_python(error.allowed)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedhist import InvalidInput, Schedule
 from tests.builders import ROOT, Fedhist, files_in
 from tests.support.api import folder_module
 from tests.support.schedules import WEEKS, visits
@@ -196,3 +197,11 @@ def test_a_hidden_number_of_users_is_given_with_the_schedule(fedhist: Fedhist, h
             {"select": 77, "release": 77},
             False,
         )
+
+
+def test_a_refusal_names_the_options_of_the_command(fedhist: Fedhist, here: Path) -> None:
+    assert fedhist(*NEW).code == 0
+    Path("autumn").rename("moved")
+    assert "say so once with --moved" in fedhist("campaign", "show", "moved").err
+    with pytest.raises(InvalidInput, match="say so once with moved"):
+        Schedule("moved")
