@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedhist import FedhistError
-from tests.support.api import Advertised, Checked, DeviceState, Masked, Shared, save
+from tests.support.api import Advertised, Checked, DeviceState, Identity, Masked, Shared, save
 from tests.support.api import MaskingKind as Kind
 from tests.support.api import restore_state as restore
 from tests.support.api import wire_module as wire
@@ -124,6 +124,22 @@ def test_two_rounds_share_nothing(play: Any) -> None:
     assert len(seen) == count
 
 
+def test_the_session_changes_every_derived_key_even_if_the_randomness_repeats(play: Any) -> None:
+    """Two seeded sessions draw the same key pairs; nothing that is derived from them is the same."""
+    one, two = play(session=1).until("boxes"), play(session=2).until("boxes")
+    for device in one.ids:
+        first, second = one.states[device], two.states[device]
+        assert first.mask_pair == second.mask_pair
+        assert not set(first.receiving_keys.values()) & set(second.receiving_keys.values())
+    one.answer(), two.answer()
+    for device in one.ids:
+        first_masked, second_masked = (
+            np.frombuffer(cohort.peek(device, cohort.inbox[device])[1][wire.HEADER_BYTES :], np.uint32)
+            for cohort in (one, two)
+        )
+        assert not (first_masked == second_masked).any()
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_no_message_but_the_masked_vectors_depends_on_what_devices_hold(play: Any, signed: bool) -> None:
     """The same draws and other data: same complaints, same drop-outs, same openings, byte for byte."""
@@ -163,3 +179,8 @@ def test_masked_vectors_and_their_sums_look_random_and_that_of_all_without_self_
     sums = [np.sum(bodies[:count], axis=0, dtype=np.uint32) for count in (2, 3, 4)]
     for numbers in (*bodies, *map(np.diff, bodies), *sums):
         assert byte_chi_square(numbers.tobytes()) < 400
+
+
+def test_an_identity_does_not_show_its_key() -> None:
+    identity = Identity(bytes(range(100, 132)), {})
+    assert not leaks(repr(identity), [identity.secret])

@@ -149,7 +149,19 @@ class TestOnACluster:
         table = tmp_path / "t.csv"
         rows = [f"u{user},i{item}" for user in range(300) for item in range(user % 7)]
         table.write_text("user,item\n" + "\n".join(rows) + "\n")
-        asked = ["run", "--data", str(table), "--domain", "open", "--epsilon", "5", "--seed", "1", "--quiet"]
+        asked = [
+            "run",
+            "--data",
+            str(table),
+            "--domain",
+            "open",
+            "--epsilon",
+            "5",
+            "--seed",
+            "1",
+            "--quiet",
+            "--evaluate",
+        ]
         script = "import sys; from fedhist.commands.cli import main; main(sys.argv[1:])"
         ray = ["--engine", "ray", "--ray-address", cluster.address]
         run(script, tmp_path, *asked, "--out", "here")
