@@ -272,9 +272,12 @@ class Place:
 def marked_places() -> dict[str, list[Place]]:
     """Where each marker stands."""
     places: dict[str, list[Place]] = {}
-    for package in _PACKAGES:
+    seen: set[Path] = set()
+    # The innermost first: installed from a wheel, the others lie inside fedhist.
+    for package in reversed(_PACKAGES):
         root = Path(importlib.import_module(package).__path__[0])
-        for file in sorted(root.rglob("*.py")):
+        for file in sorted(set(root.rglob("*.py")) - seen):
+            seen.add(file)
             text = file.read_text()
             if "# audited: " not in text:
                 continue

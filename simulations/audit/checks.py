@@ -98,10 +98,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A named check. It does not know which bug may be there."""
+    """A named check. It does not know which bug may be there.
+
+    One that reads tables is for this process: the threads of polars do not survive a fork, and a worker would wait for
+    them without end.
+    """
 
     name: str
     run: Callable[[Setting], Finding]
+    reads_tables: bool = False
 
 
 def compared(setting: Setting, claim: Cost, bound: float, detail: str) -> Finding:
@@ -174,11 +179,15 @@ def _findings(work: list[tuple[Check, Setting]], cores: int) -> Iterator[Finding
         return
     fork = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
-        # Python 3.12 warns about forks beside other threads; a worker uses nothing that they may have locked.
+        # Python 3.12 warns about forks beside other threads; checks that use any are not for workers.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = fork.Pool(min(cores, len(work)), initializer=leave_signals)
     with pool:
-        yield from pool.imap_unordered(_run, range(len(work)))
+        forked = pool.imap_unordered(
+            _run, [number for number, (check, _) in enumerate(work) if not check.reads_tables]
+        )
+        yield from map(_run, [number for number, (check, _) in enumerate(work) if check.reads_tables])
+        yield from forked
 
 
 def _run(number: int) -> Finding:

@@ -101,6 +101,6 @@ def _told(result: Result) -> dict[str, Any]:
 
 
 CHECKS = tuple(
-    Check(f"rows removed, {neighbours.value}", partial(removed_rows, neighbours))
+    Check(f"rows removed, {neighbours.value}", partial(removed_rows, neighbours), reads_tables=True)
     for neighbours in (Neighbours.ZERO_OUT, Neighbours.ADD_OR_REMOVE_ONE)
 )

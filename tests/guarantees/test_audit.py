@@ -13,6 +13,7 @@ from types import CodeType, ModuleType
 
 import mpmath
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.builders import ROOT, Fedhist, python
@@ -113,6 +114,14 @@ def test_the_learned_event_is_the_tail_where_the_worlds_differ_most() -> None:
 
 
 # --- The audit of what is installed.
+
+
+def test_tables_are_read_where_polars_has_its_threads() -> None:
+    """Once polars has threads, a forked process that uses it waits for them without end."""
+    pl.DataFrame({"a": range(100_000)}).group_by("a").len()
+    names = ["one run, laplace", "rows removed, add-or-remove-one"]
+    result = run_audit([CHECKS[name] for name in names], effort_of(60), seed=4, cores=2)
+    assert [finding.name for finding in result.findings] == names
 
 
 @pytest.mark.slow
