@@ -12,7 +12,7 @@ there that has no access to the users' folder answers nothing, so a cluster is j
 from __future__ import annotations
 
 import os
-import pickle
+import pickle  # noqa: TID251 - between a run and its own workers
 import re
 import sys
 import tempfile

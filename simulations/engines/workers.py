@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import pickle
+import pickle  # noqa: TID251 - between a run and its own workers
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
