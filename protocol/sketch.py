@@ -219,7 +219,10 @@ def failure_bound(items: int, part_cells: int, hashes: int = HASHES) -> float:
     Returns:
         A bound of at most 1. Above a load of about 0.55, for r = 5, it is 1 and so useless.
     """
-    stuck = sum(_exact_term(items, size, part_cells, hashes) for size in range(2, min(items, _EXACT) + 1))
+    stuck = 0.0
+    for size in range(2, min(items, _EXACT) + 1):
+        # One by one: sum() carries more digits from Python 3.12 on, and a plan would cost another last digit there.
+        stuck += _exact_term(items, size, part_cells, hashes)
     if items > _EXACT:
         stuck += math.fsum(np.exp(np.minimum(_block_logs(items, part_cells, hashes), 0.0)).tolist())
     false = hashes * part_cells * (1 + hashes) * _FALSE_PEEL
