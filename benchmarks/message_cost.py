@@ -205,7 +205,7 @@ def write_empty_app(folder: Path) -> Path:
 
 @dataclass
 class Processes:
-    """Answers messages, each in a process of its own that does what Flower's does but for the network."""
+    """Answers messages, each in a process of its own that does what Flower's does except for the network."""
 
     folder: Path
     imports: str = field(

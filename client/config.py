@@ -341,7 +341,7 @@ Load = Callable[[Context], Any]
 def node_population(context: Context) -> NodeSettings:
     """The node's own configuration, for `mount` to read the users in its file or database, with or without a window.
 
-    The server has no say in what is read, but for the window of its plan.
+    The server has no say in what is read, except for the window of its plan.
     """
     return read_node_config(context.node_config)
 

@@ -25,7 +25,7 @@ data (below), below 1e-9 for every shape:
 - Two items may share all five cells: n (n - 1) / (2 m^5) such pairs are expected. m is so large that this is at most
   5e-10 at capacity, and up to about 5,400 items nothing else counts.
 - Beyond, the load (items to cells) is 0.56. The bound is a first moment, which is finite up to a load of 0.566 and
-  infinite above; peeling itself works up to 0.701 (Molloy 2005), but for a chance that we can't bound as well. With
+  infinite above; peeling itself works up to 0.701 (Molloy 2005), except for a chance that we can't bound as well. With
   four hashes the same bound would allow a load of 0.61, but pairs alone would fail with 6e-8 at 16,384 items, and m
   would have to be nearly four times as large for 1e-9. Six hashes take 0.51.
 
@@ -56,7 +56,7 @@ bytes. Its tag is the CBC-MAC of these blocks under AES-256, and its outputs are
 **Why it is a pseudorandom function.** CBC-MAC is one for messages of one fixed length: with q keys of b blocks it is
 told from a random function with an advantage of at most about (q b)^2 / 2^128 more than AES from a random permutation
 (Bellare, Kilian & Rogaway 2000). Given distinct tags, whose blocks `tag ^ j` meet with a probability below (3 q)^2 /
-2^128, the outputs are values of a random permutation at distinct places, which are independent and uniform but for a
+2^128, the outputs are values of a random permutation at distinct places, which are independent and uniform except for a
 term of the same size. With 2^22 items of 1,024 bytes all this is below 2^-68. So for data that was fixed before the
 salt was drawn, places and checks are as good as independent and uniform, for each item and between items. Places are
 64-bit words modulo m, each of which has a chance of at most (1 + m / 2^64) / m.

@@ -130,7 +130,7 @@ class ScheduleFile:
         windows: the calendar, in order.
         ledger: the file that all windows are charged to.
         total: what they may cost together, for one user, ever.
-        plan: fields of each window's plan, but for its window and the size of the data.
+        plan: fields of each window's plan, except for its window and the size of the data.
         columns: how a table is read.
         items: the file with the public list of a closed domain, if there is one.
         data: the table, if it is always the same.
@@ -413,7 +413,7 @@ def run_due(
 ) -> list[Window]:
     """Run what is due, in order, and last what has failed before; the windows that were released.
 
-    The first window that fails ends it. But for one that had failed before: nodes that have answered it may refuse it
+    The first window that fails ends it, unless it had failed before: nodes that have answered it may refuse it
     for ever, which is only told.
 
     Args:

@@ -267,7 +267,7 @@ def _is_histogram(values: object, shape: tuple[int] | None) -> bool:
 
 
 def private_instead(charge: Charge) -> str:
-    """What to use in the place of a method that is not private."""
+    """What to use instead of a method that is not private."""
     return "use --selector weighted-quantile" if charge.round == Round.SELECT else "leave --release out"
 
 

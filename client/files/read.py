@@ -87,7 +87,7 @@ class Following(Protocol):
         """Something to tell the user at once."""
 
     def left_out(self, rows: int) -> None:
-        """So many rows were left out. For who owns the table alone: it is computed from the exact data."""
+        """The number of rows that were left out. For the owner of the table alone: it depends on the exact data."""
 
 
 class _Nobody:

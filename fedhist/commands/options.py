@@ -123,7 +123,7 @@ def _field(name: str, **more: Any) -> dict[str, Any]:
 
 
 _FIELD: dict[str, Any] = {}
-"""In the place of an option that is a field of the plan."""
+"""Instead of an option that is a field of the plan."""
 _ALL = "fedhist.help-all"
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
@@ -184,7 +184,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "tail_index": _number("A", "A guess: the share of users with a total above x falls like x^-A. 1.2 is very "
             "uneven, "
             f"3 tame. [default: {DEFAULT_TAIL_INDEX:g}]", float),
-        "sizes": _text("P:T,...", "Guesses in the place of mean and tail: totals at some percentiles. 50:8,99:106 says "
+        "sizes": _text("P:T,...", "Guesses instead of mean and tail: totals at some percentiles. 50:8,99:106 says "
             "that half of all users have at most 8 counts and 99 in 100 at most 106."),
         "vocabulary": _file("The names of the columns of a .npz, one per line."),
         "by": _one_of(("author", "addressee"), "Whose words a tweet is: its author's, or those of the first account "
@@ -194,7 +194,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "Privacy": {
         "epsilon": _FIELD,
         "delta": _FIELD,
-        "total_epsilon": _number("E", "Privacy budget of all rounds together, in the place of --epsilon. The histogram "
+        "total_epsilon": _number("E", "Privacy budget of all rounds together, instead of --epsilon. The histogram "
             "gets what their tight composition leaves beside --epsilon-select, which is a share of the total if it is "
             "left out.", float),
         "target_error": _number("E", "Find the epsilon that gives this relative error; 0.05 is 5 percent.", float),
@@ -316,7 +316,7 @@ _UNBROKEN_HYPHEN = "\u2011"
 
 
 def options(*names: str, **changes: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Add these options to a command; `changes` are arguments of `click.option`, in the place of the table's."""
+    """Add these options to a command; `changes` are arguments of `click.option`, instead of the table's."""
 
     def add(command: Any) -> Any:
         for name in reversed(names):

@@ -25,7 +25,7 @@ _ERRORS = "fedhist-plain"
 
 
 def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
-    """What to write in the place of characters that an encoding lacks; names keep their code points."""
+    """What to write instead of characters that an encoding lacks; names keep their code points."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]

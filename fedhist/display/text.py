@@ -110,7 +110,7 @@ def log_shown(form: str = PLAIN) -> Iterator[None]:
 
 
 def counted(count: float, noun: str, plural: str = "") -> str:
-    """The number with its noun, in the plural but for exactly one.
+    """The number with its noun, in the plural except for exactly one.
 
     Args:
         count: how many.

@@ -653,7 +653,7 @@ class _StateReader(Reader):
         return Identity(secret=secret, directory=dict(self.counted(_KEY_OF)))
 
     def state(self, kind: type[DeviceState], terms: MaskingTerms) -> dict[str, Any]:
-        """The fields of a state of this kind, but for the terms and the device's id."""
+        """The fields of a state of this kind, except for the terms and the device's id."""
         if kind is Advertised:
             secrets = {
                 "box_pair": self.key_pair(),

@@ -174,7 +174,7 @@ class Cohort:
 
     @cached_property
     def _points(self) -> Positions:
-        """In the place of each neighbour in `adjacency`, the rank of the row's device among *its* neighbours, from 1.
+        """At the place of each neighbour in `adjacency`, the rank of the row's device among *its* neighbours, from 1.
 
         Links sorted by their second end, and by the first where the second is the same, are the links in the other
         direction in the order of `adjacency`.

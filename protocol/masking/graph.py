@@ -15,7 +15,7 @@ take the smallest even k, and for it the smallest t, for which (after Bell et al
    them. If that happens at most once around the ring, the others still form a path. So a graph that falls apart has
    two disjoint runs of h removed devices; there are n (n - 2h + 1)/2 places for two runs, each of which is removed
    altogether with probability prod_{i<2h} (R - i)/(n - i). When it holds, the server learns the sum over *all*
-   honest survivors and no sum over fewer: the pairwise masks of a connected graph are uniform but for their sum.
+   honest survivors and no sum over fewer: the pairwise masks of a connected graph are uniform except for their sum.
 3. *Correct*: n P[silent among k of n - 1 others > k - t] < 2^-eta: every device keeps t neighbours that answer.
 
 1 and 2 together fail with probability below 2^-sigma. All three are decided in whole numbers, without rounding.

@@ -77,7 +77,7 @@ def correct(
 ) -> tuple[bytes, frozenset[int]] | None:
     """The secret, and the points of wrong shares, if at most half of the shares beyond the threshold are wrong.
 
-    Gao 2003: let n shares lie on f, of degree below t, but for e <= (n - t)/2 of them. Euclid's algorithm on g = prod
+    Gao 2003: let n shares lie on f, of degree below t, all but e <= (n - t)/2 of them. Euclid's algorithm on g = prod
     (x - x_i) and the polynomial through all n shares stops at the first remainder r = u g + v h of degree below (n +
     t)/2. Then r = f v, and v is zero at the points of the wrong shares and at no others, so f(0) = r(0)/v(0).
 

@@ -44,7 +44,7 @@ def _about(
     Args:
         meaning: the help text.
         choices: the texts that are allowed; none for any.
-        filled_in: what construction puts in the place of None, in words.
+        filled_in: what construction puts instead of None, in words.
         symbol: the name of the value in help texts.
     """
     return {"meaning": meaning, "choices": choices, "filled_in": filled_in, "symbol": symbol}

@@ -61,7 +61,7 @@ from fedhist.protocol.privacy.ledger import (
 _RANGE_CELLS = 256
 # The most ways that are told apart, of all entries with alternatives together.
 _MOST_WAYS = 9
-# An entry this large has the loss +epsilon but for odds of e^-30: plain addition is as tight as anything.
+# An entry this large has the loss +epsilon except for odds of e^-30: plain addition is as tight as anything.
 _PLAIN_EPSILON = 30.0
 # Places of a bounded range's losses for each standard deviation of the Gaussian beside it.
 _DENSITY = 100

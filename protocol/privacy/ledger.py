@@ -369,7 +369,7 @@ def _typed(kind: type[_T], value: object) -> _T:
 #   divergence of that is (a - 1) D_a = ln cosh(s x) - ln cosh(x), and a (a - 1) = (s^2 - 1)/4. So the claim is that
 #   (s^2 - 1)/2 x tanh(x) is at least ln cosh(s x) - ln cosh(x). Both are 0 at s = 1, and their slopes in s are s x
 #   tanh(x) and x tanh(s x), of which the first is larger because tanh is concave. The bound is met as a falls to 1.
-# - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
+# - **Approximate** (epsilon, delta): pure except for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 # - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
 # - Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is
 #   that noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.

@@ -128,7 +128,7 @@ def _learned(held: Floats, kernel: Floats) -> tuple[Floats, Floats]:
 
 
 def _low(learned: tuple[Floats, Floats]) -> Floats:
-    """The low quantile of each row, the smaller one of both; it rises but for rounding."""
+    """The low quantile of each row, the smaller one of both; it rises except for rounding."""
     least = np.minimum(*(_crossing(up_to, 1 - LEVEL) for up_to in learned))
     rising: Floats = np.minimum.accumulate(least[::-1])[::-1]
     return rising

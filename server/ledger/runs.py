@@ -46,7 +46,7 @@ def charged(ledger: Path | None, plan: Plan, *, label: str) -> Iterator[Callable
 
 
 def _checked(ledger: Path, charges: Sequence[Charge]) -> BudgetFile:
-    """The ledger, which has to be able to take these charges, but for its limit."""
+    """The ledger, which has to be able to take these charges, except for its limit."""
     for charge in charges:
         if not charge.private:
             raise InvalidInput(

@@ -257,7 +257,7 @@ def _released_items(settings: dict[str, Any]) -> Neighbouring:
 
 
 def _replaced(settings: dict[str, Any]) -> Neighbouring:
-    """A user who has one item in the place of another."""
+    """A user who has one item instead of another."""
     plan = _fixed_plan(3, 1.0, settings | {"neighbours": "replace-one"})
     one, other = (crafted([[], [(item, _HUGE)]], 3) for item in range(2))
     return Neighbouring(plan, other, one, lambda release: float(release.histogram[0] - release.histogram[1]))

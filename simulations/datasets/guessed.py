@@ -25,7 +25,7 @@ LARGEST_TOTAL = 1e6
 # A user's number of distinct items grows like the total to this power, as in HeavyTailedPopulation.
 _VARIETY = 0.75
 _FALL = 1.25
-_NOBODY = 0.3  # A total that is rounded to none, in the place of 0, which has no logarithm.
+_NOBODY = 0.3  # A total that is rounded to none, instead of 0, which has no logarithm.
 _SEARCH_STEPS = 24
 _TOLERANCE = 0.02
 
@@ -48,7 +48,7 @@ class GuessedPopulation(SyntheticPopulation):
         mean_total: the mean of users' totals, at least 1.
         distinct_items: the mean number of distinct items of a user; None stands for mean_total^0.6.
         tail_index: above 1; 1.2 is very uneven, 3 is tame, at 10 users are nearly alike.
-        sizes: percentiles of users' totals in the place of mean and tail, rising: pairs of a percentage and a total.
+        sizes: percentiles of users' totals instead of mean and tail, rising: pairs of a percentage and a total.
     """
 
     users: int

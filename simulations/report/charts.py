@@ -422,7 +422,7 @@ def _bar_marks(chart: BarChart) -> Iterator[str]:
 
 
 def _ticks_below(across: Axis, y: float, label: str, names: Sequence[tuple[float, str]]) -> Iterator[str]:
-    """The names at these places, but for those that would lie on the one before, and what the axis measures."""
+    """The names at these places, except for those that would lie on the one before, and what the axis measures."""
     taken = -math.inf
     for value, name in names:
         x, half = across.place(value), _text_width(name) / 2

@@ -144,7 +144,7 @@ def method_names(rows: Sequence[Row], *, without: Collection[str] = ()) -> list[
 
     Args:
         rows: of one table.
-        without: numbers that stand elsewhere, such as on an axis. Items and budgets always do, but for the parts of a
+        without: numbers that stand elsewhere, such as on an axis. Items and budgets always do, apart from parts of a
             total.
     """
     kinds = [name for name in _KINDS[1:] if len({row.get(name) for row in rows}) > 1]

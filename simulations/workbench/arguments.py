@@ -69,7 +69,7 @@ def spelled_out(function: _Function) -> _Function:
 
 
 def as_method(function: Callable[..., Any], *, without: str) -> inspect.Signature:
-    """The signature of a method that passes its arguments on to a function, but for one."""
+    """The signature of a method that passes its arguments on to a function, except for one."""
     shown = inspect.signature(function)
     passed = [one for one in shown.parameters.values() if one.name != without]
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

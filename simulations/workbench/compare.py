@@ -122,7 +122,7 @@ def compare(
         noise_from: server, or devices, which needs masking.
         epsilon: the budget of the histogram.
         delta: of the histogram; "1/2n" is one over twice the users.
-        total_epsilon: the budget of all rounds together, in the place of epsilon.
+        total_epsilon: the budget of all rounds together, instead of epsilon.
         total_delta: of all rounds together.
         best_by: loss, of the released values, or estimate-loss, of the estimates.
         trials: of each combination.

@@ -97,7 +97,7 @@ def predict(
         mean_total: a guess, for a model: the mean of users' totals.
         distinct_items: a guess: how many different items a user has on average.
         tail_index: a guess: the share of users with a total above x falls like x to the power of minus this.
-        sizes: guesses in the place of mean and tail: users' totals at some percentiles, such as `{50: 8, 99: 106}`.
+        sizes: guesses instead of mean and tail: users' totals at some percentiles, such as `{50: 8, 99: 106}`.
         seed: of synthetic and model populations.
         settings: other fields of a plan.
 

@@ -22,7 +22,7 @@ class Watcher:
         """A pass over a table goes on, see `client.files.read.Following`."""
 
     def left_out(self, rows: int) -> None:
-        """So many rows of the table were left out: for its owner's eyes, in the log where there is no screen."""
+        """The number of rows that were left out: for the owner alone, in the log where there is no screen."""
         logging.getLogger("fedhist").warning(LEFT_OUT, rows)
 
     def observe(self, event: Event) -> None:

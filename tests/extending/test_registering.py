@@ -187,6 +187,8 @@ def test_a_release_rule_without_a_charge_is_not_private_whatever_it_says(mechani
     result = fedhist.simulate(USERS, plan, seed=1)
     assert (result.release.private, len(result.release.charges)) == (False, 2)
     assert "not private: the release rule free read the exact sum" in result.notes
+    # Neither seeded nor evaluated, which would make it not private whatever it is charged.
+    assert not fedhist.simulate(USERS, plan, evaluate=False).release.private
     with refused(InvalidPlan, "not-private"):
         check_runnable(plan, simulated=False)
 
